@@ -1,0 +1,213 @@
+// Package job defines a job, its form on the wire, and the words for what becomes of it.
+//
+// A job is one logical command with a stable key made of business fields. A delivery is one SQS
+// message that carries it; a job may be delivered many times. The package is pure: it decodes and
+// classifies, it performs nothing.
+package job
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MaxID is the longest id in a payload, in bytes.
+const MaxID = 256
+
+// MaxKey is the longest key, in bytes. It is the limit of a DynamoDB sort key, which the key is in
+// the ledger's index by subject.
+const MaxKey = 1024
+
+// Envelope is the body of a job's message.
+type Envelope struct {
+	// Kind names the kind of job, such as "reservation.expire".
+	Kind string `json:"kind"`
+	// NotBefore is the earliest time the job may take effect; zero means at once.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	// Deadline is when the job should be finished; zero means it has no budget by time.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Payload is the kind's own object, undecoded.
+	Payload jsontext.Value `json:"payload"`
+}
+
+// Decode reads the body of a message. Its error, if any, is a *Failure of class Invalid: the same
+// bytes will never decode. Decoding is strict about types, duplicate names and trailing data and
+// tolerant about unknown fields.
+func Decode(body []byte) (Envelope, error) {
+	var e Envelope
+	if len(bytes.TrimSpace(body)) == 0 {
+		return Envelope{}, invalid("body is empty, want a JSON object with kind and payload")
+	}
+	if k := jsontext.Value(body).Kind(); k != '{' {
+		return Envelope{}, invalid("body is not a JSON object with kind and payload")
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return Envelope{}, invalid("body: %w", jsonError(err))
+	}
+	if e.Kind == "" {
+		return Envelope{}, invalid("kind is missing")
+	}
+	if err := CheckID("kind", e.Kind); err != nil {
+		return Envelope{}, err
+	}
+	if e.Payload.Kind() != '{' {
+		return Envelope{}, invalid("payload is missing or not an object")
+	}
+	if !e.Deadline.IsZero() && e.Deadline.Before(e.NotBefore) {
+		return Envelope{}, invalid("deadline %s lies before notBefore %s",
+			e.Deadline.Format(time.RFC3339), e.NotBefore.Format(time.RFC3339))
+	}
+	return e, nil
+}
+
+// DecodePayload reads a kind's payload into v with the rules of Decode.
+func DecodePayload(payload jsontext.Value, v any) error {
+	if err := json.Unmarshal(payload, v); err != nil {
+		return invalid("payload: %w", jsonError(err))
+	}
+	return nil
+}
+
+// jsonError drops the reader's own prefix and the Go types from a decoding error, and so the values:
+// what is left says where and what, and never quotes a payload.
+func jsonError(err error) error {
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("a name stands twice in one object, at %q", syn.JSONPointer.Parent())
+		}
+		return fmt.Errorf("not valid JSON at byte %d", syn.ByteOffset)
+	}
+	var sem *json.SemanticError
+	if errors.As(err, &sem) {
+		want := ""
+		if sem.GoType != nil {
+			want = ", want " + typeName(sem.GoType.String())
+		}
+		return fmt.Errorf("wrong type or value at %q%s", sem.JSONPointer, want)
+	}
+	return errors.New("not readable")
+}
+
+func typeName(goType string) string {
+	switch goType {
+	case "time.Time":
+		return "an RFC 3339 time with a zone"
+	case "int", "int64":
+		return "an integer"
+	}
+	return "a " + goType
+}
+
+// CheckID says whether an id of a payload can be part of a key: 1 to 256 bytes of UTF-8, not blank,
+// without control characters. Its error is a *Failure of class Invalid that names the field.
+func CheckID(field, id string) error {
+	switch {
+	case id == "":
+		return invalid("%s is missing", field)
+	case strings.TrimSpace(id) == "":
+		return invalid("%s is blank", field)
+	case len(id) > MaxID:
+		return invalid("%s has %d bytes, more than %d", field, len(id), MaxID)
+	case !utf8.ValidString(id):
+		return invalid("%s is not UTF-8", field)
+	case strings.ContainsFunc(id, unicode.IsControl):
+		return invalid("%s has a control character", field)
+	}
+	return nil
+}
+
+var keyEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// Key joins a kind's name and the parts of its key with "/", escaping "/" and "%" in the parts, so
+// that no two different lists of parts share a key. A key longer than MaxKey is Invalid.
+func Key(kind string, parts ...string) (string, error) {
+	var b strings.Builder
+	b.WriteString(keyEscapes.Replace(kind))
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(keyEscapes.Replace(p))
+	}
+	if b.Len() > MaxKey {
+		return "", invalid("the job's key has %d bytes, more than %d: shorten its ids", b.Len(), MaxKey)
+	}
+	return b.String(), nil
+}
+
+// Delivery is one SQS message on a lane, and what is known of the job it carries.
+type Delivery struct {
+	// Message is the message as it came.
+	Message
+	// Lane is the queue it came from.
+	Lane Lane
+	// Envelope, Key and Subject are set once the body is decoded; Key is empty before.
+	Envelope Envelope
+	Key      string
+	Subject  string
+	// Token is this delivery's owner token: ledger writes made for it carry the token, so that a
+	// repeated call recognises its own first write.
+	Token string
+}
+
+// Due is when the job was first meant to take effect: its notBefore, or when it was first sent.
+func (d Delivery) Due() time.Time {
+	if !d.Envelope.NotBefore.IsZero() {
+		return d.Envelope.NotBefore
+	}
+	return d.FirstSent()
+}
+
+// FirstSent is when the job was first sent, as far as the message tells.
+func (d Delivery) FirstSent() time.Time {
+	if !d.Memory.FirstSent.IsZero() {
+		return d.Memory.FirstSent
+	}
+	return d.SentAt
+}
+
+// Message is an SQS message without any SDK type. Everything in it but the memory belongs to the
+// sender and travels on unchanged.
+type Message struct {
+	ID            string
+	ReceiptHandle string
+	Body          string
+	// Attributes are the sender's message attributes, without our own.
+	Attributes map[string]Attribute
+	// Memory is our own attribute, decoded; the zero Memory when it is missing or malformed.
+	Memory Memory
+	// SentAt is SQS's SentTimestamp.
+	SentAt time.Time
+	// ReceiveCount is SQS's ApproximateReceiveCount.
+	ReceiveCount int
+	// Group is the message group id, empty when there is none.
+	Group string
+	// TraceHeader is the AWSTraceHeader system attribute, empty when there is none.
+	TraceHeader string
+}
+
+// Attribute is one message attribute of any SQS type.
+type Attribute struct {
+	// Type is the SQS data type: String, Number or Binary, with an optional ".custom" label.
+	Type string
+	// String is the value of String and Number types.
+	String string
+	// Binary is the value of Binary types.
+	Binary []byte
+}
+
+// Lane is a queue that feeds the worker.
+type Lane string
+
+// The lanes, and the name for a queue that is neither.
+const (
+	Source   Lane = "source"
+	Recovery Lane = "recovery"
+	Unknown  Lane = "unknown"
+)

@@ -1,0 +1,94 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+)
+
+// MemoryAttribute is the name of the one message attribute that is ours.
+const MemoryAttribute = "acklast"
+
+// maxMemory bounds what is read as a Memory; one that we wrote is far smaller.
+const maxMemory = 8 << 10
+
+// maxErrorText bounds the error text in a Memory and in an entry, in bytes.
+const maxErrorText = 512
+
+// Memory is what travels with a message in our own attribute. It is a cache: the ledger outranks
+// it, and a Memory that is malformed or forged is worth as little as none.
+type Memory struct {
+	// Attempt is the number of failed attempts when the message was sent.
+	Attempt int `json:"attempt,omitzero"`
+	// Hops is how often the delivery was deferred since the entry was last opened.
+	Hops int `json:"hops,omitzero"`
+	// Redrives is the entry's generation when the message was sent.
+	Redrives int `json:"redrives,omitzero"`
+	// Run is the redrive run that sent the message.
+	Run string `json:"run,omitzero"`
+	// FirstSent is when the job was first sent.
+	FirstSent time.Time `json:"firstSent,omitzero"`
+	// MessageID is the id of the job's first message.
+	MessageID string `json:"messageId,omitzero"`
+
+	// Class, Cause, Error and At are present on the DLQ only.
+	Class Class     `json:"class,omitzero"`
+	Cause Cause     `json:"cause,omitzero"`
+	Error string    `json:"error,omitzero"`
+	At    time.Time `json:"at,omitzero"`
+}
+
+// ParseMemory reads our attribute. Its error says what is wrong; the caller goes on with the zero
+// Memory, and fails safe.
+func ParseMemory(a Attribute) (Memory, error) {
+	var m Memory
+	if a.Type != "String" {
+		return Memory{}, fmt.Errorf("attribute %s has type %q, want String", MemoryAttribute, a.Type)
+	}
+	if len(a.String) > maxMemory {
+		return Memory{}, fmt.Errorf("attribute %s has %d bytes, more than %d", MemoryAttribute, len(a.String), maxMemory)
+	}
+	if err := json.Unmarshal([]byte(a.String), &m); err != nil {
+		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
+	}
+	if m.Attempt < 0 || m.Hops < 0 || m.Redrives < 0 {
+		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a negative count")
+	}
+	return m, nil
+}
+
+// Encode writes the attribute. Its text is safe for SQS's character set and bounded in size.
+func (m Memory) Encode() (Attribute, error) {
+	m.Error = SafeText(m.Error)
+	b, err := json.Marshal(m, json.Deterministic(true))
+	if err != nil {
+		return Attribute{}, fmt.Errorf("encode attribute %s: %w", MemoryAttribute, err)
+	}
+	return Attribute{Type: "String", String: string(b)}, nil
+}
+
+// SafeText makes an error's text fit to travel and to be stored: at most 512 bytes of valid UTF-8,
+// and only characters that SQS accepts (tab, line feed, carriage return, and #x20 to #xFFFD but for
+// surrogates, and above #xFFFF).
+func SafeText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\n' || r == '\r', r >= 0x20 && r <= 0xFFFD, r >= 0x10000:
+			return r
+		}
+		return utf8.RuneError
+	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
+	if len(s) <= maxErrorText {
+		return s
+	}
+	const more = "…"
+	cut := maxErrorText - len(more)
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + more
+}

@@ -1,0 +1,141 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Class says what kind of failure stopped a job.
+type Class string
+
+// The failure classes. ClassUnknown is an error that nobody classified.
+const (
+	Transient    Class = "transient"
+	Throttled    Class = "throttled"
+	ClassUnknown Class = "unknown"
+	Invalid      Class = "invalid"
+	Rejected     Class = "rejected"
+	Ambiguous    Class = "ambiguous"
+	Crashed      Class = "crashed"
+)
+
+// Retryable says whether another attempt may succeed without anybody's help.
+func (c Class) Retryable() bool {
+	return c == Transient || c == Throttled || c == ClassUnknown
+}
+
+// Cause says why a job was isolated.
+type Cause string
+
+// The causes. CauseReceives is a message that SQS itself moved.
+const (
+	CausePermanent  Cause = "permanent"
+	CauseAttempts   Cause = "attempts"
+	CauseTime       Cause = "time"
+	CauseHops       Cause = "hops"
+	CauseAmbiguous  Cause = "ambiguous"
+	CauseCrash      Cause = "crash"
+	CauseGeneration Cause = "generation"
+	CauseRevoked    Cause = "revoked"
+	CauseReceives   Cause = "receives"
+)
+
+// CauseOf returns the cause of an isolation that needs no budget to be spent.
+func CauseOf(c Class) Cause {
+	switch c {
+	case Ambiguous:
+		return CauseAmbiguous
+	case Crashed:
+		return CauseCrash
+	}
+	return CausePermanent
+}
+
+// Outcome is what became of one delivery. Every delivery ends in exactly one.
+type Outcome string
+
+// The outcomes.
+const (
+	// Acknowledged: the effect was committed now, or found final in the ledger.
+	Acknowledged Outcome = "acknowledged"
+	// Retried: a failed attempt was recorded and the job sent to the recovery lane with a delay.
+	Retried Outcome = "retried"
+	// Deferred: not due, held by another delivery, or contended; sent to the recovery lane, no
+	// attempt spent.
+	Deferred Outcome = "deferred"
+	// Isolated: recorded and sent to the DLQ.
+	Isolated Outcome = "isolated"
+	// Left: nothing could be confirmed; SQS delivers it again.
+	Left Outcome = "left"
+)
+
+// LatePolicy says what a kind does with a job past its deadline.
+type LatePolicy int
+
+const (
+	// RunLate runs the job, late.
+	RunLate LatePolicy = iota
+	// ExpireLate ends the job as expired, without running it.
+	ExpireLate
+)
+
+// Failure is an error with a class. An error that is not a Failure counts as ClassUnknown.
+type Failure struct {
+	Class Class
+	// RetryAfter is the dependency's own lower bound for the next attempt, zero if it gave none.
+	RetryAfter time.Duration
+	Err        error
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// AsFailure returns err as a Failure; what nobody classified is ClassUnknown.
+func AsFailure(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Err: err}
+	}
+	return &Failure{Class: ClassUnknown, Err: err}
+}
+
+func invalid(format string, args ...any) *Failure {
+	return &Failure{Class: Invalid, Err: fmt.Errorf(format, args...)}
+}
+
+// InvalidPayload is a Failure of class Invalid, for kinds that check their payload.
+func InvalidPayload(format string, args ...any) *Failure { return invalid(format, args...) }
+
+// Verdict is what a kind's attempt came to; the worker turns it into an outcome.
+type Verdict int
+
+const (
+	// Failed: the attempt failed, Err says how. It is the zero value, so that a Result nobody filled
+	// in is never taken for success.
+	Failed Verdict = iota
+	// Committed: the effect is durable, and was made durable by this delivery.
+	Committed
+	// Duplicate: the entry was already final.
+	Duplicate
+	// Blocked: nothing was attempted, because the job is not due, another delivery holds it, or
+	// the tables are contended. The job is deferred.
+	Blocked
+	// FoundIsolated: the entry is isolated; the worker decides what this delivery is.
+	FoundIsolated
+	// Unconfirmed: the ledger's own trouble; whether anything happened is unknown. The delivery
+	// is left.
+	Unconfirmed
+)
+
+// Result is what one run of a kind came to.
+type Result struct {
+	Verdict Verdict
+	// Detail is the business outcome that was written with the entry, such as "released".
+	Detail string
+	// Until is when a Blocked job may be tried again; zero means soon.
+	Until time.Time
+	// Err says why, for every verdict but Committed and Duplicate.
+	Err error
+}

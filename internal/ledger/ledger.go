@@ -1,0 +1,327 @@
+// Package ledger defines the entry that a job has in the ledger, and every change it may go
+// through.
+//
+// The transitions are pure: each takes the entry as it is and returns the entry as it shall be, or
+// an error that says why not. A store applies them under a conditional write; correctness rests on
+// that condition, never on a clock or on clean-up.
+//
+//	            Fail (budget left)
+//	              ┌────────┐
+//	              ▼        │
+//	(absent) ──▶ pending ──┴──▶ isolated ──▶ (DLQ)
+//	    │          │   ▲            │
+//	    │          │   └── Reopen ──┘
+//	    │          │
+//	    └──────────┴──▶ done │ expired │ terminal          final: nothing leaves
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/retry"
+)
+
+// Status is where an entry stands.
+type Status string
+
+// The statuses. Done, Expired and Terminal are final.
+const (
+	// Pending: the job may run; attempts may have failed.
+	Pending Status = "pending"
+	// Isolated: recorded as isolated; its message is on the DLQ or on its way there.
+	Isolated Status = "isolated"
+	// Done: the effect happened, or turned out not to be wanted any more.
+	Done Status = "done"
+	// Expired: the job's time passed before it ran.
+	Expired Status = "expired"
+	// Terminal: the business said no, for good.
+	Terminal Status = "terminal"
+)
+
+// Final says whether the status is never left again.
+func (s Status) Final() bool { return s == Done || s == Expired || s == Terminal }
+
+// MaxHistory is how many events an entry keeps; older ones make room.
+const MaxHistory = 20
+
+// What an Event tells.
+const (
+	EventFailed   = "failed"
+	EventIsolated = "isolated"
+	EventReopened = "reopened"
+)
+
+// Event is one line of an entry's history.
+type Event struct {
+	At      time.Time `json:"at"`
+	What    string    `json:"what"`
+	Attempt int       `json:"attempt,omitzero"`
+	Class   job.Class `json:"class,omitzero"`
+	Cause   job.Cause `json:"cause,omitzero"`
+	Error   string    `json:"error,omitzero"`
+}
+
+// Entry is what the ledger knows of one job. An entry with Version 0 does not exist yet.
+type Entry struct {
+	Key     string `json:"key"`
+	Subject string `json:"subject"`
+	Kind    string `json:"kind"`
+	Status  Status `json:"status"`
+	// Outcome is the business outcome of a final entry, such as "released".
+	Outcome string `json:"outcome,omitzero"`
+
+	// Attempts counts failed attempts over the entry's whole life; it only grows.
+	Attempts int `json:"attempts"`
+	// BudgetFrom is what Attempts was when the entry was last opened.
+	BudgetFrom int `json:"budgetFrom,omitzero"`
+	// Hops counts the deferrals that could not be counted in the message, since the last opening.
+	Hops int `json:"hops,omitzero"`
+	// Redrives is the generation: how often the entry was reopened.
+	Redrives int    `json:"redrives,omitzero"`
+	Run      string `json:"run,omitzero"`
+
+	// Due is when the job was first meant to take effect, FirstSent when it was first sent.
+	Due       time.Time `json:"due,omitzero"`
+	FirstSent time.Time `json:"firstSent,omitzero"`
+	// Deadline bounds the attempts; zero means no budget by time. Once the entry was reopened, it
+	// is the entry's own and outranks the message's.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// RetryAt is the earliest time of the next attempt, zero when nothing failed yet.
+	RetryAt time.Time `json:"retryAt,omitzero"`
+
+	LastClass job.Class `json:"lastClass,omitzero"`
+	LastError string    `json:"lastError,omitzero"`
+	Cause     job.Cause `json:"cause,omitzero"`
+	History   []Event   `json:"history,omitzero"`
+
+	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when.
+	IsolatedMessageID string    `json:"isolatedMessageId,omitzero"`
+	IsolatedAt        time.Time `json:"isolatedAt,omitzero"`
+
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
+	FinalAt   time.Time `json:"finalAt,omitzero"`
+	// TTL is when DynamoDB may delete the entry; set when it is final. Conditions never read it.
+	TTL time.Time `json:"ttl,omitzero"`
+
+	// Owner is the token of the delivery that wrote last; Version counts the writes.
+	Owner   string `json:"owner,omitzero"`
+	Version int64  `json:"version"`
+}
+
+// Conditions of an entry and of the ledger.
+var (
+	// ErrFinal: the entry is final.
+	ErrFinal = errors.New("entry is final")
+	// ErrIsolated: the entry is isolated.
+	ErrIsolated = errors.New("entry is isolated")
+	// ErrContended: a conflicting write won every time; nothing was written.
+	ErrContended = errors.New("ledger is contended")
+	// ErrUnavailable: a call to the ledger failed as a whole; whether it wrote is unknown.
+	ErrUnavailable = errors.New("ledger is unavailable")
+)
+
+// NotYetError: the entry's next attempt lies ahead.
+type NotYetError struct{ Until time.Time }
+
+func (e *NotYetError) Error() string {
+	return "next attempt is not before " + e.Until.UTC().Format(time.RFC3339Nano)
+}
+
+// RefusedError: the entry's condition refused a completion. Entry is what was found.
+type RefusedError struct{ Entry Entry }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("entry %s refused the write", e.Entry.Status)
+}
+
+// Rules are what the transitions need to know of the settings.
+type Rules struct {
+	Retry retry.Policy
+	// MaxRedrives is the generation limit.
+	MaxRedrives int
+	// Retention is how long a final entry is kept.
+	Retention time.Duration
+}
+
+// Open returns the entry as it is, or for a job that has none the entry it starts with.
+func (e Entry) Open(d job.Delivery) Entry {
+	if e.Version > 0 {
+		return e
+	}
+	return Entry{
+		Key: d.Key, Subject: d.Subject, Kind: d.Envelope.Kind, Status: Pending,
+		Due: d.Due(), FirstSent: d.FirstSent(), Deadline: d.Envelope.Deadline,
+	}
+}
+
+// check refuses what neither a failure nor an isolation may touch.
+func (e Entry) check() error {
+	switch {
+	case e.Status.Final():
+		return ErrFinal
+	case e.Status == Isolated:
+		return ErrIsolated
+	}
+	return nil
+}
+
+// Fail records a failed attempt. The returned entry is pending with the time of its next attempt,
+// or isolated when the failure is permanent or a budget is spent. An attempt that failed while
+// another delivery's failure is already waiting for its retry spends nothing: NotYetError.
+func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, random float64) (Entry, error) {
+	if err := e.check(); err != nil {
+		return e, err
+	}
+	if e.RetryAt.After(now) {
+		return e, &NotYetError{Until: e.RetryAt}
+	}
+	e = e.Open(d)
+	e.Attempts++
+	e.LastClass, e.LastError = f.Class, job.SafeText(f.Error())
+	e = e.note(Event{At: now, What: EventFailed, Attempt: e.Attempts, Class: f.Class, Error: e.LastError})
+	if !f.Class.Retryable() {
+		return e.isolate(d, job.CauseOf(f.Class), now), nil
+	}
+	delay, cause := r.Retry.Next(e.Attempts-e.BudgetFrom, now, e.Deadline, f.RetryAfter, random)
+	if cause != "" {
+		return e.isolate(d, cause, now), nil
+	}
+	e.RetryAt = now.Add(delay)
+	return e, nil
+}
+
+// Isolate records an isolation that is not a failed attempt, such as spent hops.
+func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause, reason string, now time.Time) (Entry, error) {
+	if err := e.check(); err != nil {
+		return e, err
+	}
+	e = e.Open(d)
+	e.LastClass, e.LastError = class, job.SafeText(reason)
+	return e.isolate(d, cause, now), nil
+}
+
+func (e Entry) isolate(d job.Delivery, cause job.Cause, now time.Time) Entry {
+	e.Status, e.Cause, e.RetryAt = Isolated, cause, time.Time{}
+	e.IsolatedMessageID, e.IsolatedAt = d.ID, now
+	return e.note(Event{At: now, What: EventIsolated, Class: e.LastClass, Cause: cause})
+}
+
+// Finish ends a job without running it, such as one that expired.
+func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, now time.Time) (Entry, error) {
+	if err := e.check(); err != nil {
+		return e, err
+	}
+	e = e.Open(d)
+	e.Status, e.Outcome, e.FinalAt, e.RetryAt = status, outcome, now, time.Time{}
+	e.TTL = now.Add(r.Retention)
+	return e, nil
+}
+
+// Arrival is what a delivery is that finds its entry isolated.
+type Arrival int
+
+const (
+	// PutBack: the job came back from the DLQ by other hands than ours; reopen and run it.
+	PutBack Arrival = iota
+	// Handover: this delivery isolated the job itself and the hand-over was not confirmed.
+	Handover
+	// Stray: a copy that was sent before the isolation.
+	Stray
+	// Undecided: the isolation is ambiguous and nobody decided.
+	Undecided
+	// Exhausted: the generation limit is reached.
+	Exhausted
+)
+
+// Arrive says what a delivery is that finds its entry isolated. Every Arrival but PutBack goes to
+// the DLQ.
+func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
+	switch {
+	case d.ID == e.IsolatedMessageID:
+		return Handover
+	// Equal counts as before: nothing isolated in a millisecond was received from the DLQ in it.
+	case !d.SentAt.After(e.IsolatedAt):
+		return Stray
+	case e.LastClass == job.Ambiguous:
+		return Undecided
+	case e.Redrives >= r.MaxRedrives:
+		return Exhausted
+	}
+	return PutBack
+}
+
+// Reopen makes an isolated entry pending again, with a fresh budget: attempts and hops count from
+// here, and the time allowed is as long as it was at first, from now on.
+func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
+	if e.Status.Final() {
+		return e, ErrFinal
+	}
+	if e.Status != Isolated {
+		return e, fmt.Errorf("reopen a %s entry: %w", e.Status, ErrContended)
+	}
+	e.Status, e.Cause = Pending, ""
+	e.Redrives++
+	e.BudgetFrom, e.Hops = e.Attempts, 0
+	e.IsolatedMessageID, e.IsolatedAt, e.RetryAt = "", time.Time{}, time.Time{}
+	if !d.Envelope.Deadline.IsZero() {
+		e.Deadline = now.Add(max(d.Envelope.Deadline.Sub(d.Due()), 0))
+	}
+	return e.note(Event{At: now, What: EventReopened}), nil
+}
+
+func (e Entry) note(ev Event) Entry {
+	// A fresh slice: the caller's entry keeps its own history.
+	h := append(append(make([]Event, 0, len(e.History)+1), e.History...), ev)
+	e.History = h[max(0, len(h)-MaxHistory):]
+	return e
+}
+
+// Completion makes an entry final in one write together with a kind's own items, without reading
+// it first. Attempts and history of an existing entry stay.
+type Completion struct {
+	// Entry holds what a fresh entry starts with, already final.
+	Entry Entry
+	// Now is compared with the entry's RetryAt.
+	Now time.Time
+	// Token is the delivery's owner token.
+	Token string
+}
+
+// Complete returns the completion of a delivery's job.
+func (r Rules) Complete(d job.Delivery, status Status, outcome string, now time.Time) Completion {
+	e, _ := r.Finish(Entry{}, d, status, outcome, now) // an absent entry refuses nothing
+	return Completion{Entry: e, Now: now, Token: d.Token}
+}
+
+// Accepts says whether the entry would let a completion pass at now: neither final nor isolated,
+// and no retry waiting. The store's condition is the same rule.
+func (e Entry) Accepts(now time.Time) bool {
+	return e.check() == nil && !e.RetryAt.After(now)
+}
+
+// Refusal says what a refused completion means for the delivery with the given token. An entry that
+// carries the token was made final by a call of this same delivery whose answer was lost.
+func (e Entry) Refusal(token string, now time.Time) job.Result {
+	err := &RefusedError{Entry: e}
+	switch {
+	case e.Status.Final() && e.Owner == token:
+		return job.Result{Verdict: job.Committed, Detail: e.Outcome}
+	case e.Status.Final():
+		return job.Result{Verdict: job.Duplicate, Detail: e.Outcome}
+	case e.Status == Isolated:
+		return job.Result{Verdict: job.FoundIsolated, Err: err}
+	case e.RetryAt.After(now):
+		return job.Result{Verdict: job.Blocked, Until: e.RetryAt, Err: err}
+	}
+	return job.Result{Verdict: job.Blocked, Err: err}
+}
+
+// Memory is what a message on its way to the DLQ tells of the entry.
+func (e Entry) Memory(m job.Memory) job.Memory {
+	m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
+	m.Class, m.Cause, m.Error, m.At = e.LastClass, e.Cause, e.LastError, e.IsolatedAt
+	return m
+}

@@ -1,0 +1,86 @@
+// Package retry decides when a failed job is tried again, and when it is not.
+//
+// Two budgets bound the attempts: one by count and one by time. Both count from the entry's last
+// opening. Everything here is pure: the time and the random number are given.
+package retry
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"acklast/internal/job"
+)
+
+// Policy is the backoff and the budget by count.
+type Policy struct {
+	// Base and Cap bound the delay after attempt n: min(Cap, Base·2^(n-1)).
+	Base, Cap time.Duration
+	// MaxAttempts is the budget by count.
+	MaxAttempts int
+	// AttemptTime is what one attempt may take; the budget by time keeps room for it.
+	AttemptTime time.Duration
+}
+
+// Validate says what is wrong with the policy.
+func (p Policy) Validate() error {
+	switch {
+	case p.Base <= 0 || p.Cap < p.Base:
+		return fmt.Errorf("backoff base %v and cap %v must be positive, the cap not below the base", p.Base, p.Cap)
+	case p.MaxAttempts < 1:
+		return fmt.Errorf("max attempts is %d, want at least 1", p.MaxAttempts)
+	case p.AttemptTime <= 0:
+		return fmt.Errorf("attempt time is %v, want more than zero", p.AttemptTime)
+	}
+	return nil
+}
+
+// Backoff returns the delay after the attempt-th failure (the first is 1): doubled from Base up to
+// Cap, then jittered down to at most half of it by random in [0,1), and never below retryAfter.
+func (p Policy) Backoff(attempt int, retryAfter time.Duration, random float64) time.Duration {
+	return max(jitter(doubled(p.Base, p.Cap, attempt), random), retryAfter)
+}
+
+// Next says when the job is tried again after its attempt-th failure, or the cause why it is not. A
+// zero deadline means that there is no budget by time.
+func (p Policy) Next(attempt int, now, deadline time.Time, retryAfter time.Duration, random float64) (time.Duration, job.Cause) {
+	if attempt >= p.MaxAttempts {
+		return 0, job.CauseAttempts
+	}
+	delay := p.Backoff(attempt, retryAfter, random)
+	if !deadline.IsZero() && delay+p.AttemptTime > deadline.Sub(now) {
+		return 0, job.CauseTime
+	}
+	return delay, ""
+}
+
+// Left returns how long a delivery that was left stays invisible after its receiveCount-th receive.
+// It is not jittered: deliveries of one batch were received together and may come back together.
+func Left(base, ceiling time.Duration, receiveCount int) time.Duration {
+	return doubled(base, ceiling, receiveCount)
+}
+
+// doubled returns min(ceiling, base·2^(n-1)) without overflowing.
+func doubled(base, ceiling time.Duration, n int) time.Duration {
+	d := float64(base) * math.Pow(2, float64(max(n, 1)-1))
+	if d >= float64(ceiling) {
+		return ceiling
+	}
+	return time.Duration(d)
+}
+
+// jitter takes up to half of d away.
+func jitter(d time.Duration, random float64) time.Duration {
+	return d - time.Duration(random*float64(d)/2)
+}
+
+// WholeSeconds rounds a delay up to what SQS can express, within [0, ceiling].
+func WholeSeconds(d, ceiling time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	if d >= ceiling {
+		return ceiling
+	}
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,265 @@
+// Package topology holds every name and every number of an acklast system, and checks the
+// inequalities between them.
+//
+// The infrastructure, the CLI, the local environment and the tests all read them here, so that a
+// visibility timeout in the template cannot drift away from the one the local environment uses. The
+// values are plain; nothing here talks to AWS.
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Limits that AWS sets; they are facts, not settings.
+const (
+	// MaxDelay is the longest delay SQS accepts for one message (whole seconds).
+	MaxDelay = 900 * time.Second
+	// MaxVisibility is the longest time SQS keeps a received message invisible, in total.
+	MaxVisibility = 12 * time.Hour
+	// MaxRetention is the longest retention of an SQS queue.
+	MaxRetention = 14 * 24 * time.Hour
+	// MaxMessageBytes is the largest SQS message, attributes included, and the largest batch.
+	MaxMessageBytes = 1 << 20
+	// MaxAttributes is the largest number of message attributes Lambda and SQS carry along.
+	MaxAttributes = 10
+	// MaxSendBatch is the largest number of entries in one SQS batch call.
+	MaxSendBatch = 10
+	// MaxPayloadBytes is the largest event of one synchronous Lambda invocation.
+	MaxPayloadBytes = 6 << 20
+	// MinConcurrency is the smallest maximum concurrency of an SQS event source mapping.
+	MinConcurrency = 2
+)
+
+// Names are the physical names of a stack's parts. They follow from the stack's name alone, so no
+// look-up service is needed.
+type Names struct {
+	Stack string
+
+	SourceQueue, RecoveryQueue, DLQ                       string
+	WorkerFunction, RedriveFunction                       string
+	LedgerTable, OperationsTable                          string
+	ReservationsTable, ResourcesTable, SubscriptionsTable string
+}
+
+// DefaultStack is the stack name when none is given.
+const DefaultStack = "acklast"
+
+// SubjectIndex is the ledger's index by subject, then key.
+const SubjectIndex = "by-subject"
+
+// NamesOf returns the names of the given stack.
+func NamesOf(stack string) Names {
+	return Names{
+		Stack:              stack,
+		SourceQueue:        stack + "-source",
+		RecoveryQueue:      stack + "-recovery",
+		DLQ:                stack + "-dlq",
+		WorkerFunction:     stack + "-worker",
+		RedriveFunction:    stack + "-redrive",
+		LedgerTable:        stack + "-ledger",
+		OperationsTable:    stack + "-operations",
+		ReservationsTable:  stack + "-reservations",
+		ResourcesTable:     stack + "-resources",
+		SubscriptionsTable: stack + "-subscriptions",
+	}
+}
+
+// Table describes one DynamoDB table: its keys (all strings), its index and its TTL attribute.
+type Table struct {
+	Name         string
+	PartitionKey string
+	SortKey      string // "" when the table has none
+	Index        Index  // the zero Index when the table has none
+	TTL          string // attribute holding the expiry in Unix seconds, "" when there is none
+}
+
+// Index describes a global secondary index that projects everything.
+type Index struct{ Name, PartitionKey, SortKey string }
+
+// Tables lists the tables of a stack.
+func (n Names) Tables() []Table {
+	return []Table{
+		{Name: n.LedgerTable, PartitionKey: "key", TTL: "ttl",
+			Index: Index{Name: SubjectIndex, PartitionKey: "subject", SortKey: "key"}},
+		{Name: n.OperationsTable, PartitionKey: "pk", SortKey: "sk", TTL: "ttl"},
+		{Name: n.ReservationsTable, PartitionKey: "reservation_id"},
+		{Name: n.ResourcesTable, PartitionKey: "resource_id"},
+		{Name: n.SubscriptionsTable, PartitionKey: "subscription_id"},
+	}
+}
+
+// Settings are the numbers of a system. Times are exact; those that reach SQS or Lambda must be
+// whole seconds.
+type Settings struct {
+	// WorkerTimeout is the worker function's timeout.
+	WorkerTimeout time.Duration
+	// WorkerMemoryMB is the worker function's memory, in MB.
+	WorkerMemoryMB int
+	// BatchSize is the most messages in one invocation; above 10 a BatchWindow is required by AWS.
+	BatchSize int
+	// BatchWindow is how long Lambda gathers a batch. Zero means: as soon as there is a message.
+	BatchWindow time.Duration
+	// LaneVisibility is the visibility timeout of both lanes.
+	LaneVisibility time.Duration
+	// MaxReceiveCount is how often SQS hands out a message before it moves it to the DLQ itself.
+	// Retries and deferrals are new messages and do not spend it; it is the backstop for outages.
+	MaxReceiveCount int
+	// SourceConcurrency and RecoveryConcurrency cap the concurrent invocations of each lane.
+	SourceConcurrency, RecoveryConcurrency int
+
+	// StartMargin is the least time an invocation must have left for a record to be started.
+	StartMargin time.Duration
+	// HandoverMargin is the time at the end of an invocation that is kept for sending moves and
+	// backing off what was left; attempts are cancelled when it begins.
+	HandoverMargin time.Duration
+
+	// MaxAttempts is the budget by count, per opening of an entry.
+	MaxAttempts int
+	// BackoffBase and BackoffCap bound the delay before the next attempt:
+	// min(BackoffCap, BackoffBase·2^(attempt-1)), jittered down to half.
+	BackoffBase, BackoffCap time.Duration
+	// AttemptTime is what one attempt may take; the budget by time keeps room for it.
+	AttemptTime time.Duration
+	// HopDelay is the longest wait of one hop through the recovery lane, at most MaxDelay.
+	HopDelay time.Duration
+	// MaxHops is how often a delivery may be deferred before it is isolated with cause "hops".
+	MaxHops int
+	// MaxAhead is how far ahead a job's notBefore may lie when it is sent.
+	MaxAhead time.Duration
+	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of a left delivery, doubling
+	// with its receive count.
+	LeftBackoffBase, LeftBackoffCap time.Duration
+
+	// LaneRetention and DLQRetention are the queues' retention periods.
+	LaneRetention, DLQRetention time.Duration
+	// RedriveWindow is how long after isolation a redrive may still bring a job back.
+	RedriveWindow time.Duration
+	// LedgerRetention is how long an entry is kept after it became final.
+	LedgerRetention time.Duration
+	// LeaseSkew is the clock difference between workers that leases tolerate.
+	LeaseSkew time.Duration
+	// MaxRedrives is how often an entry may be reopened (its generations).
+	MaxRedrives int
+}
+
+// Default returns the settings of a deployed system.
+func Default() Settings {
+	const day = 24 * time.Hour
+	return Settings{
+		WorkerTimeout:       30 * time.Second,
+		WorkerMemoryMB:      256,
+		BatchSize:           10,
+		BatchWindow:         0,
+		LaneVisibility:      180 * time.Second,
+		MaxReceiveCount:     20,
+		SourceConcurrency:   50,
+		RecoveryConcurrency: 5,
+		StartMargin:         10 * time.Second,
+		HandoverMargin:      4 * time.Second,
+		MaxAttempts:         10,
+		BackoffBase:         5 * time.Second,
+		BackoffCap:          300 * time.Second,
+		AttemptTime:         10 * time.Second,
+		HopDelay:            MaxDelay,
+		MaxHops:             120,
+		MaxAhead:            day,
+		LeftBackoffBase:     30 * time.Second,
+		LeftBackoffCap:      15 * time.Minute,
+		LaneRetention:       4 * day,
+		DLQRetention:        14 * day,
+		RedriveWindow:       14 * day,
+		LedgerRetention:     45 * day,
+		LeaseSkew:           60 * time.Second,
+		MaxRedrives:         3,
+	}
+}
+
+// Scaled returns settings whose times are short enough for a demo and for tests. Every inequality
+// of Validate holds for them as it does for Default.
+func Scaled() Settings {
+	s := Default()
+	s.WorkerTimeout = 2 * time.Second
+	s.LaneVisibility = 12 * time.Second
+	s.StartMargin = 600 * time.Millisecond
+	s.HandoverMargin = 300 * time.Millisecond
+	s.MaxAttempts = 4
+	s.BackoffBase = time.Second
+	s.BackoffCap = 4 * time.Second
+	s.AttemptTime = time.Second
+	s.HopDelay = 5 * time.Second
+	s.MaxAhead = 5 * time.Minute
+	s.LeftBackoffBase = time.Second
+	s.LeftBackoffCap = 4 * time.Second
+	s.LeaseSkew = time.Second
+	return s
+}
+
+// Validate reports every inequality that the settings break, each as a sentence that says which and
+// why. It returns nil when all hold.
+func (s Settings) Validate() error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	whole := func(name string, d time.Duration) {
+		must(d%time.Second == 0, "%s is %v, but SQS and Lambda count in whole seconds", name, d)
+	}
+	whole("worker timeout", s.WorkerTimeout)
+	whole("batch window", s.BatchWindow)
+	whole("lane visibility", s.LaneVisibility)
+	whole("hop delay", s.HopDelay)
+	whole("lane retention", s.LaneRetention)
+	whole("DLQ retention", s.DLQRetention)
+
+	must(s.WorkerTimeout > 0 && s.WorkerTimeout <= 900*time.Second,
+		"worker timeout is %v, but Lambda allows 1 s to 900 s", s.WorkerTimeout)
+	must(s.WorkerMemoryMB >= 128, "worker memory is %d MB, but Lambda needs at least 128 MB", s.WorkerMemoryMB)
+	must(s.BatchSize >= 1 && s.BatchSize <= 10_000, "batch size is %d, but Lambda allows 1 to 10000", s.BatchSize)
+	must(s.BatchSize <= 10 || s.BatchWindow >= time.Second,
+		"batch size is %d with a batch window of %v, but Lambda requires a window of at least 1 s above 10", s.BatchSize, s.BatchWindow)
+	must(s.BatchWindow >= 0 && s.BatchWindow <= 300*time.Second,
+		"batch window is %v, but Lambda allows 0 s to 300 s", s.BatchWindow)
+	must(s.LaneVisibility >= 6*s.WorkerTimeout+s.BatchWindow,
+		"lane visibility is %v, below 6 × the worker timeout + the batch window = %v: Lambda could be handed a message again while it is still at work on it",
+		s.LaneVisibility, 6*s.WorkerTimeout+s.BatchWindow)
+	must(s.LaneVisibility <= MaxVisibility, "lane visibility is %v, but SQS allows at most %v", s.LaneVisibility, MaxVisibility)
+	must(s.MaxReceiveCount >= 5,
+		"maxReceiveCount is %d, below 5: throttled invocations alone would move healthy messages to the DLQ", s.MaxReceiveCount)
+	must(s.SourceConcurrency >= MinConcurrency && s.SourceConcurrency <= 1000,
+		"source concurrency cap is %d, but an event source mapping allows 2 to 1000", s.SourceConcurrency)
+	must(s.RecoveryConcurrency >= MinConcurrency && s.RecoveryConcurrency <= 1000,
+		"recovery concurrency cap is %d, but an event source mapping allows 2 to 1000", s.RecoveryConcurrency)
+
+	must(s.HandoverMargin > 0, "handover margin is %v: results could not be handed over any more", s.HandoverMargin)
+	must(s.StartMargin > s.HandoverMargin,
+		"start margin is %v, not above the handover margin of %v: a started record would have no time", s.StartMargin, s.HandoverMargin)
+	must(s.StartMargin < s.WorkerTimeout,
+		"start margin is %v, not below the worker timeout of %v: no record would ever start", s.StartMargin, s.WorkerTimeout)
+
+	must(s.MaxAttempts >= 1, "max attempts is %d, but a job needs at least one", s.MaxAttempts)
+	must(s.BackoffBase > 0 && s.BackoffCap >= s.BackoffBase,
+		"backoff base %v and cap %v must be positive, the cap not below the base", s.BackoffBase, s.BackoffCap)
+	must(s.AttemptTime > 0, "attempt time is %v, but the budget by time must keep room for an attempt", s.AttemptTime)
+	must(s.HopDelay >= time.Second && s.HopDelay <= MaxDelay,
+		"hop delay is %v, but SQS delays a message by at most %v", s.HopDelay, MaxDelay)
+	must(time.Duration(s.MaxHops)*s.HopDelay >= s.MaxAhead,
+		"%d hops of %v cannot wait the %v that a job may be sent ahead", s.MaxHops, s.HopDelay, s.MaxAhead)
+	must(s.LeftBackoffBase >= time.Second && s.LeftBackoffCap >= s.LeftBackoffBase && s.LeftBackoffCap <= MaxVisibility,
+		"left backoff base %v and cap %v must lie between 1 s and %v, the cap not below the base", s.LeftBackoffBase, s.LeftBackoffCap, MaxVisibility)
+
+	must(s.LaneRetention >= time.Minute && s.LaneRetention > s.LaneVisibility && s.LaneRetention > s.MaxAhead,
+		"lane retention is %v: SQS would delete waiting work", s.LaneRetention)
+	must(s.DLQRetention > s.LaneRetention,
+		"DLQ retention is %v, not above the lane retention of %v: a message moved by SQS keeps its age and would be deleted unseen", s.DLQRetention, s.LaneRetention)
+	must(s.DLQRetention <= MaxRetention, "DLQ retention is %v, but SQS allows at most %v", s.DLQRetention, MaxRetention)
+	must(s.LedgerRetention > s.DLQRetention+s.RedriveWindow+s.LaneRetention,
+		"ledger retention is %v, not above DLQ retention + redrive window + lane retention = %v: a copy could outlive the entry that makes it harmless",
+		s.LedgerRetention, s.DLQRetention+s.RedriveWindow+s.LaneRetention)
+	must(s.LeaseSkew >= 0, "lease skew is %v, but a clock difference cannot be negative", s.LeaseSkew)
+	must(s.MaxRedrives >= 1, "max redrives is %d, but a redrive needs at least one generation", s.MaxRedrives)
+	return errors.Join(errs...)
+}
