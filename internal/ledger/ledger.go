@@ -189,7 +189,8 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 	if cause != "" {
 		return e.isolate(d, cause, now), nil
 	}
-	e.RetryAt = now.Add(delay)
+	// Up to the millisecond, which is what a store keeps: never earlier than Retry-After.
+	e.RetryAt = now.Add(delay + time.Millisecond - 1).Truncate(time.Millisecond)
 	return e, nil
 }
 

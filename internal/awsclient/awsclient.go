@@ -1,0 +1,64 @@
+// Package awsclient builds the AWS clients, so that every process of acklast talks to AWS, to
+// LocalStack and to the embedded AWS through one and the same code.
+//
+// The endpoint comes from the SDK's own settings (AWS_ENDPOINT_URL, or a base endpoint in the
+// configuration); nothing here knows which of the three it is.
+package awsclient
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+// Load reads the SDK's default configuration and gives it the HTTP client of this package.
+func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.Config, error) {
+	cfg, err := config.LoadDefaultConfig(ctx, append([]func(*config.LoadOptions) error{
+		config.WithHTTPClient(inMemory{awshttp.NewBuildableClient()}),
+	}, options...)...)
+	if err != nil {
+		return aws.Config{}, fmt.Errorf("load AWS configuration: %w", err)
+	}
+	return cfg, nil
+}
+
+// DynamoDB returns a DynamoDB client. Only where the endpoint is not AWS's own does it do without
+// the CRC32 response checksum, which other engines do not send.
+func DynamoDB(cfg aws.Config, options ...func(*dynamodb.Options)) *dynamodb.Client {
+	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){func(o *dynamodb.Options) {
+		o.DisableValidateResponseChecksum = o.BaseEndpoint != nil || os.Getenv("AWS_ENDPOINT_URL") != ""
+	}}, options...)...)
+}
+
+// SQS returns an SQS client.
+func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
+	return sqs.NewFromConfig(cfg, options...)
+}
+
+// inMemory hands net/http a body it can close without looking at the connection. The SDK closes its
+// own body when an answer arrives before the body was read to its end, and net/http then drops the
+// connection in the middle of that answer; a fast local engine makes this happen every few calls.
+type inMemory struct{ next config.HTTPClient }
+
+func (c inMemory) Do(req *http.Request) (*http.Response, error) {
+	if req.Body != nil && req.Body != http.NoBody {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return c.next.Do(req)
+}

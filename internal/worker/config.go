@@ -1,0 +1,178 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
+)
+
+// Config is everything the worker needs to know. Environment writes it as a function's environment,
+// ParseConfig reads it back.
+type Config struct {
+	// Names are the physical names of the stack's parts.
+	Names topology.Names
+	// SourceURL, RecoveryURL and DLQURL are the queues' URLs.
+	SourceURL, RecoveryURL, DLQURL string
+
+	// Concurrency is how many records of a batch run at once.
+	Concurrency int
+	// StartMargin is the least time the invocation must have left for a record to be started.
+	StartMargin time.Duration
+	// HandoverMargin is the time at the end of the invocation that is kept for moves.
+	HandoverMargin time.Duration
+	// Rules are the budgets, the generation limit and the retention of final entries.
+	Rules ledger.Rules
+	// HopDelay is the longest wait of one deferral, MaxHops how many there may be.
+	HopDelay time.Duration
+	MaxHops  int
+	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of what was left.
+	LeftBackoffBase, LeftBackoffCap time.Duration
+	// LogLevel is the least level that is logged.
+	LogLevel slog.Level
+}
+
+// The variables of the worker's environment. Durations are in Go's form, such as "30s".
+const (
+	EnvStack           = "ACKLAST_STACK"
+	EnvSourceURL       = "ACKLAST_SOURCE_QUEUE_URL"
+	EnvRecoveryURL     = "ACKLAST_RECOVERY_QUEUE_URL"
+	EnvDLQURL          = "ACKLAST_DLQ_URL"
+	EnvConcurrency     = "ACKLAST_CONCURRENCY"
+	EnvStartMargin     = "ACKLAST_START_MARGIN"
+	EnvHandoverMargin  = "ACKLAST_HANDOVER_MARGIN"
+	EnvMaxAttempts     = "ACKLAST_MAX_ATTEMPTS"
+	EnvBackoffBase     = "ACKLAST_BACKOFF_BASE"
+	EnvBackoffCap      = "ACKLAST_BACKOFF_CAP"
+	EnvAttemptTime     = "ACKLAST_ATTEMPT_TIME"
+	EnvHopDelay        = "ACKLAST_HOP_DELAY"
+	EnvMaxHops         = "ACKLAST_MAX_HOPS"
+	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
+	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
+	EnvLeftBackoffBase = "ACKLAST_LEFT_BACKOFF_BASE"
+	EnvLeftBackoffCap  = "ACKLAST_LEFT_BACKOFF_CAP"
+	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
+)
+
+// QueueURLs are the URLs of a stack's queues.
+type QueueURLs struct{ Source, Recovery, DLQ string }
+
+// Environment is the worker function's environment for a stack with the given settings.
+func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]string {
+	return map[string]string{
+		EnvStack:           stack,
+		EnvSourceURL:       urls.Source,
+		EnvRecoveryURL:     urls.Recovery,
+		EnvDLQURL:          urls.DLQ,
+		EnvConcurrency:     strconv.Itoa(s.BatchSize),
+		EnvStartMargin:     s.StartMargin.String(),
+		EnvHandoverMargin:  s.HandoverMargin.String(),
+		EnvMaxAttempts:     strconv.Itoa(s.MaxAttempts),
+		EnvBackoffBase:     s.BackoffBase.String(),
+		EnvBackoffCap:      s.BackoffCap.String(),
+		EnvAttemptTime:     s.AttemptTime.String(),
+		EnvHopDelay:        s.HopDelay.String(),
+		EnvMaxHops:         strconv.Itoa(s.MaxHops),
+		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
+		EnvLedgerRetention: s.LedgerRetention.String(),
+		EnvLeftBackoffBase: s.LeftBackoffBase.String(),
+		EnvLeftBackoffCap:  s.LeftBackoffCap.String(),
+		EnvLogLevel:        slog.LevelInfo.String(),
+	}
+}
+
+// ParseConfig reads a Config from an environment. The stack and the queue URLs are required, every
+// number falls back to topology.Default. The error names each variable that is missing or wrong.
+func ParseConfig(getenv func(string) string) (Config, error) {
+	r := reader{getenv: getenv}
+	d := topology.Default()
+	c := Config{
+		Names:          topology.NamesOf(r.required(EnvStack)),
+		SourceURL:      r.required(EnvSourceURL),
+		RecoveryURL:    r.required(EnvRecoveryURL),
+		DLQURL:         r.required(EnvDLQURL),
+		Concurrency:    r.count(EnvConcurrency, d.BatchSize),
+		StartMargin:    r.duration(EnvStartMargin, d.StartMargin),
+		HandoverMargin: r.duration(EnvHandoverMargin, d.HandoverMargin),
+		Rules: ledger.Rules{
+			Retry: retry.Policy{
+				Base:        r.duration(EnvBackoffBase, d.BackoffBase),
+				Cap:         r.duration(EnvBackoffCap, d.BackoffCap),
+				MaxAttempts: r.count(EnvMaxAttempts, d.MaxAttempts),
+				AttemptTime: r.duration(EnvAttemptTime, d.AttemptTime),
+			},
+			MaxRedrives: r.count(EnvMaxRedrives, d.MaxRedrives),
+			Retention:   r.duration(EnvLedgerRetention, d.LedgerRetention),
+		},
+		HopDelay:        r.duration(EnvHopDelay, d.HopDelay),
+		MaxHops:         r.count(EnvMaxHops, d.MaxHops),
+		LeftBackoffBase: r.duration(EnvLeftBackoffBase, d.LeftBackoffBase),
+		LeftBackoffCap:  r.duration(EnvLeftBackoffCap, d.LeftBackoffCap),
+		LogLevel:        r.level(EnvLogLevel),
+	}
+	r.check(c.Rules.Retry.Cap >= c.Rules.Retry.Base, "%s is %v, below %s = %v",
+		EnvBackoffCap, c.Rules.Retry.Cap, EnvBackoffBase, c.Rules.Retry.Base)
+	r.check(c.StartMargin > c.HandoverMargin, "%s is %v, not above %s = %v: a started record would have no time",
+		EnvStartMargin, c.StartMargin, EnvHandoverMargin, c.HandoverMargin)
+	r.check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
+		EnvHopDelay, c.HopDelay, topology.MaxDelay)
+	r.check(c.LeftBackoffCap >= c.LeftBackoffBase && c.LeftBackoffCap <= topology.MaxVisibility,
+		"%s is %v, but must lie between %s = %v and SQS's %v",
+		EnvLeftBackoffCap, c.LeftBackoffCap, EnvLeftBackoffBase, c.LeftBackoffBase, topology.MaxVisibility)
+	if err := errors.Join(r.errs...); err != nil {
+		return Config{}, fmt.Errorf("worker configuration: %w", err)
+	}
+	return c, nil
+}
+
+// reader collects what is wrong with an environment, so that one start shows all of it.
+type reader struct {
+	getenv func(string) string
+	errs   []error
+}
+
+func (r *reader) check(ok bool, format string, args ...any) {
+	if !ok {
+		r.errs = append(r.errs, fmt.Errorf(format, args...))
+	}
+}
+
+func (r *reader) required(name string) string {
+	v := r.getenv(name)
+	r.check(v != "", "%s is not set", name)
+	return v
+}
+
+func (r *reader) count(name string, fallback int) int {
+	v := r.getenv(name)
+	if v == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(v)
+	r.check(err == nil && n >= 1, "%s is %q, want a whole number of at least 1", name, v)
+	return n
+}
+
+func (r *reader) duration(name string, fallback time.Duration) time.Duration {
+	v := r.getenv(name)
+	if v == "" {
+		return fallback
+	}
+	d, err := time.ParseDuration(v)
+	r.check(err == nil && d > 0, "%s is %q, want a positive duration such as 30s", name, v)
+	return d
+}
+
+func (r *reader) level(name string) slog.Level {
+	var l slog.Level
+	if v := r.getenv(name); v != "" {
+		err := l.UnmarshalText([]byte(v))
+		r.check(err == nil, "%s is %q, want DEBUG, INFO, WARN or ERROR", name, v)
+	}
+	return l
+}
