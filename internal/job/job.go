@@ -7,6 +7,7 @@ package job
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -211,3 +212,16 @@ const (
 	Recovery Lane = "recovery"
 	Unknown  Lane = "unknown"
 )
+
+// Kind is one kind of job: what it is called, what makes its key, and how it runs.
+type Kind struct {
+	// Name is the envelope's kind, such as "reservation.expire".
+	Name string
+	// Late says what becomes of a job past its deadline.
+	Late LatePolicy
+	// Key checks a payload and returns the job's key and subject (what an operator asks by, such
+	// as a reservation id). Its error is a Failure of class Invalid.
+	Key func(payload jsontext.Value) (key, subject string, err error)
+	// Run makes one attempt. It must return when ctx ends.
+	Run func(ctx context.Context, d Delivery) Result
+}

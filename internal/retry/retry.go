@@ -5,7 +5,6 @@
 package retry
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -20,19 +19,6 @@ type Policy struct {
 	MaxAttempts int
 	// AttemptTime is what one attempt may take; the budget by time keeps room for it.
 	AttemptTime time.Duration
-}
-
-// Validate says what is wrong with the policy.
-func (p Policy) Validate() error {
-	switch {
-	case p.Base <= 0 || p.Cap < p.Base:
-		return fmt.Errorf("backoff base %v and cap %v must be positive, the cap not below the base", p.Base, p.Cap)
-	case p.MaxAttempts < 1:
-		return fmt.Errorf("max attempts is %d, want at least 1", p.MaxAttempts)
-	case p.AttemptTime <= 0:
-		return fmt.Errorf("attempt time is %v, want more than zero", p.AttemptTime)
-	}
-	return nil
 }
 
 // Backoff returns the delay after the attempt-th failure (the first is 1): doubled from Base up to

@@ -1,0 +1,63 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettingsKeepTheirInequalities(t *testing.T) {
+	for name, s := range map[string]Settings{"default": Default(), "scaled": Scaled()} {
+		if err := s.Validate(); err != nil {
+			t.Errorf("%s settings: %v", name, err)
+		}
+	}
+}
+
+func TestValidateSaysWhichInequalityIsBroken(t *testing.T) {
+	const day = 24 * time.Hour
+	tests := []struct {
+		name  string
+		spoil func(*Settings)
+		want  string
+	}{
+		{"visibility", func(s *Settings) { s.LaneVisibility = 6*s.WorkerTimeout - time.Second }, "lane visibility is 2m59s, below 6 × the worker timeout"},
+		{"visibility with a window", func(s *Settings) { s.BatchWindow = time.Second }, "lane visibility"},
+		{"fraction of a second", func(s *Settings) { s.LaneVisibility += time.Millisecond }, "whole seconds"},
+		{"batch without window", func(s *Settings) { s.BatchSize = 11 }, "batch size is 11"},
+		{"cap", func(s *Settings) { s.RecoveryConcurrency = 1 }, "recovery concurrency cap is 1"},
+		{"receives", func(s *Settings) { s.MaxReceiveCount = 4 }, "maxReceiveCount is 4"},
+		{"DLQ retention", func(s *Settings) { s.DLQRetention = s.LaneRetention }, "DLQ retention"},
+		{"DLQ retention beyond SQS", func(s *Settings) { s.DLQRetention = 15 * day }, "SQS allows at most"},
+		{"ledger retention", func(s *Settings) { s.LedgerRetention = s.DLQRetention + s.RedriveWindow + s.LaneRetention }, "ledger retention"},
+		{"hops", func(s *Settings) { s.MaxHops = 95 }, "95 hops of 15m0s cannot wait the 24h0m0s"},
+		{"hop delay", func(s *Settings) { s.HopDelay = 901 * time.Second }, "hop delay"},
+		{"start margin", func(s *Settings) { s.StartMargin = s.WorkerTimeout }, "no record would ever start"},
+		{"handover margin", func(s *Settings) { s.HandoverMargin = s.StartMargin }, "start margin"},
+		{"left backoff", func(s *Settings) { s.LeftBackoffCap = 13 * time.Hour }, "left backoff"},
+		{"attempts", func(s *Settings) { s.MaxAttempts = 0 }, "max attempts is 0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Default()
+			tt.spoil(&s)
+			err := s.Validate()
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Validate() = %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNamesFollowFromTheStack(t *testing.T) {
+	n := NamesOf("shop")
+	want := []string{"shop-ledger", "shop-operations", "shop-reservations", "shop-resources", "shop-subscriptions"}
+	for i, table := range n.Tables() {
+		if table.Name != want[i] {
+			t.Errorf("table %d is %q, want %q", i, table.Name, want[i])
+		}
+	}
+	if n.SourceQueue != "shop-source" || n.RecoveryQueue != "shop-recovery" || n.DLQ != "shop-dlq" {
+		t.Errorf("queues are %q, %q, %q", n.SourceQueue, n.RecoveryQueue, n.DLQ)
+	}
+}
