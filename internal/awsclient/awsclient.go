@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -25,7 +26,11 @@ func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("load AWS configuration: %w", err)
 	}
-	// Around what was loaded and not instead of it: it may carry a CA bundle (AWS_CA_BUNDLE).
+	// Around what was loaded and not instead of it: it may carry a CA bundle (AWS_CA_BUNDLE). Without
+	// one there is none yet.
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = awshttp.NewBuildableClient()
+	}
 	cfg.HTTPClient = inMemory{cfg.HTTPClient}
 	return cfg, nil
 }
