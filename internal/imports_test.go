@@ -24,11 +24,12 @@ var mayUse = map[string][]string{
 	module + "/functions":          {},
 	module + "/infra":              {},
 	module + "/cmd":                {"cmd/"},
-	module + "/internal/local":     {"cmd/"},
-	module + "/internal/faults":    {"cmd/"},
-	module + "/internal/dynamo":    {"internal/reservation", "internal/local", "functions/", "cmd/"},
-	module + "/internal/lanes":     {"internal/worker", "functions/", "cmd/"},
-	module + "/internal/telemetry": {"internal/worker", "functions/", "cmd/", "infra"},
+	module + "/internal/demo":      {"cmd/"},
+	module + "/internal/local":     {"internal/demo", "cmd/"},
+	module + "/internal/faults":    {"internal/demo"},
+	module + "/internal/dynamo":    {"internal/reservation", "internal/local", "internal/demo", "functions/", "cmd/"},
+	module + "/internal/lanes":     {"internal/worker", "internal/demo", "functions/", "cmd/"},
+	module + "/internal/telemetry": {"internal/worker", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/worker":    {"internal/local", "functions/", "cmd/", "infra"},
 }
 

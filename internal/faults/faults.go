@@ -33,8 +33,6 @@ type Proxy struct {
 	server    *http.Server
 	transport *http.Transport
 
-	closing   context.Context
-	close     context.CancelFunc
 	listening sync.WaitGroup
 
 	mu     sync.Mutex
@@ -80,7 +78,6 @@ func New(target string) *Proxy {
 		calls:     map[string]int{},
 	}
 	p.idle.L = &p.mu
-	p.closing, p.close = context.WithCancel(context.Background())
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
 	p.listening.Go(func() { _ = p.server.Serve(l) }) // always ends with ErrServerClosed
 	return p
@@ -91,8 +88,8 @@ func (p *Proxy) URL() string { return p.url }
 
 // Close drops every connection, ends requests in flight and waits until they have ended.
 func (p *Proxy) Close() {
-	p.close()
-	_ = p.server.Close() // it closes the listener and the connections; there is nothing to do about an error
+	// This ends the contexts of requests in flight too; there is nothing to do about its error.
+	_ = p.server.Close()
 	p.listening.Wait()
 	p.mu.Lock()
 	for p.active > 0 {
@@ -153,11 +150,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client is gone
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(p.closing, cancel)()
-
-	x := &exchange{proxy: p, ctx: ctx, w: w, r: r, body: body}
+	x := &exchange{proxy: p, ctx: r.Context(), w: w, r: r, body: body}
 	if f, ok := p.claim(operation, body); ok {
 		f.apply(x)
 		return

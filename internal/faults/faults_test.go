@@ -198,10 +198,17 @@ func TestTimesOrderRemoveReset(t *testing.T) {
 
 func TestTimesIsExactUnderConcurrency(t *testing.T) {
 	p, tg, c := setup(t)
-	p.Add(faults.Rule{Times: 7, Match: func([]byte) bool { return true }, Fault: faults.Error(400, "X", "")})
+	const n = 40
+	var matching sync.WaitGroup
+	matching.Add(n)
+	p.Add(faults.Rule{Times: 7, Fault: faults.Error(400, "X", ""), Match: func([]byte) bool {
+		matching.Done()
+		matching.Wait() // all have matched before the first one takes effect
+		return true
+	}})
 	var failed atomic.Int64
 	var wg sync.WaitGroup
-	for range 40 {
+	for range n {
 		wg.Go(func() {
 			if a, err := c.post(t.Context(), write, ""); err != nil {
 				t.Error(err)

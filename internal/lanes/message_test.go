@@ -207,7 +207,7 @@ func TestAMemoryThatSQSWouldRefuseStaysBehind(t *testing.T) {
 			t.Errorf("%q was sent", run)
 		}
 	}
-	for _, run := range []string{"\x00\x1f\x7f", "\uFFFD", "𝄞", "\u2028"} {
+	for _, run := range []string{"\t\n\x7f", "\uFFFD", "𝄞", "\u2028"} {
 		m := job.Message{Body: "x", Memory: job.Memory{Attempt: 1, Run: run}}
 		a := sendOne(t, m).MessageAttributes[job.MemoryAttribute]
 		got, err := job.ParseMemory(job.Attribute{Type: aws.ToString(a.DataType), String: aws.ToString(a.StringValue)})

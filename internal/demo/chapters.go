@@ -1,0 +1,271 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/reservation"
+	"acklast/internal/telemetry"
+)
+
+func (s *story) expire(ctx context.Context) (row, error) {
+	var keys []string
+	for i := range 5 {
+		_, key, err := s.hold(ctx, fmt.Sprintf("normal-%d", i+1), 2, 1500*time.Millisecond, ledger.Done)
+		if err != nil {
+			return row{}, err
+		}
+		keys = append(keys, key)
+	}
+	s.tell("5 holds of 2 units each; their jobs wait in SQS until the holds are stale.")
+	if err := s.ended(ctx, keys...); err != nil {
+		return row{}, err
+	}
+	s.tell("Each hold expired and its units went back, in one transaction with its ledger entry.")
+	return row{sent: 5, became: "5 released"}, nil
+}
+
+func (s *story) duplicates(ctx context.Context) (row, error) {
+	h, key, err := s.hold(ctx, "copied", 3, time.Second, ledger.Done)
+	if err != nil {
+		return row{}, err
+	}
+	body, err := h.Job()
+	if err != nil {
+		return row{}, err
+	}
+	moves := make([]lanes.Move, 19)
+	for i := range moves {
+		moves[i] = lanes.Move{Message: job.Message{Body: body}, Delay: time.Until(h.ExpiresAt)}
+	}
+	for _, err := range s.queues.Send(ctx, lanes.ToSource, moves) {
+		if err != nil {
+			return row{}, err
+		}
+	}
+	s.tell("The producer's own message and 19 copies of it become due together.")
+	if err := s.ended(ctx, key); err != nil {
+		return row{}, err
+	}
+	got, err := s.outcomes(ctx, key, 20)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("%d delivery released the units, %d found the entry final.", got[string(job.Acknowledged)], got[telemetry.Duplicate])
+	return row{sent: 20, became: fmt.Sprintf("%d released, %d duplicates", got[string(job.Acknowledged)], got[telemetry.Duplicate])}, nil
+}
+
+func (s *story) confirm(ctx context.Context) (row, error) {
+	h, key, err := s.hold(ctx, "paid", 4, 1500*time.Millisecond, ledger.Done)
+	if err != nil {
+		return row{}, err
+	}
+	if err := s.desk.Confirm(ctx, h.ReservationID, h.CommandID); err != nil {
+		return row{}, err
+	}
+	s.tell("Confirmed with %v to go. Its job comes all the same, as nobody can take it back.", time.Until(h.ExpiresAt).Round(100*time.Millisecond))
+	if err := s.ended(ctx, key); err != nil {
+		return row{}, err
+	}
+	r, err := s.store.Get(ctx, h.ReservationID)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("The job found the reservation %s, recorded that it was superseded, and released nothing.", r.State)
+	return row{sent: 1, became: "superseded, its units stay taken"}, nil
+}
+
+func (s *story) early(ctx context.Context) (row, error) {
+	s.delay = false
+	h, key, err := s.hold(ctx, "early", 1, 6*time.Second, ledger.Done)
+	s.delay = true
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Its message is visible at once, its hold has 6 s to go.")
+	got, err := s.outcomes(ctx, key, 1)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Deferred %d time(s): to the recovery lane with a delay, no attempt spent.", got[string(job.Deferred)])
+	if err := s.ended(ctx, key); err != nil {
+		return row{}, err
+	}
+	e, err := s.ledger.Get(ctx, key)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Released %v after it was due, not before.", e.FinalAt.Sub(h.ExpiresAt).Round(time.Millisecond))
+	if e.FinalAt.Before(h.ExpiresAt) {
+		return row{}, fmt.Errorf("released %v early", h.ExpiresAt.Sub(e.FinalAt))
+	}
+	hops := s.seen.Of(key)[string(job.Deferred)]
+	return row{sent: 1, became: fmt.Sprintf("released when due, after %d deferral(s)", hops)}, nil
+}
+
+func (s *story) unreadable(ctx context.Context) (row, error) {
+	bodies := []string{
+		`{"kind":"reservation.expire","payload":{"reservationId":`,
+		`null`,
+		`{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"c-1","resourceId":"room-7","units":"one"}}`,
+	}
+	moves := make([]lanes.Move, len(bodies))
+	for i, b := range bodies {
+		moves[i].Message.Body = b
+	}
+	for _, err := range s.queues.Send(ctx, lanes.ToSource, moves) {
+		if err != nil {
+			return row{}, err
+		}
+	}
+	_, key, err := s.hold(ctx, "neighbour", 1, 500*time.Millisecond, ledger.Done)
+	if err != nil {
+		return row{}, err
+	}
+	s.isolated += len(bodies)
+	if err := s.ended(ctx, key); err != nil {
+		return row{}, err
+	}
+	if err := s.until(ctx, "the bodies are on the DLQ", s.onDLQ(ctx, s.isolated)); err != nil {
+		return row{}, err
+	}
+	s.tell("%d bodies went to the DLQ untouched, each with what is wrong; their neighbour was released.", len(bodies))
+	return row{sent: 4, became: "3 isolated as invalid, 1 released"}, nil
+}
+
+func (s *story) onDLQ(ctx context.Context, n int) func() (bool, error) {
+	return func() (bool, error) {
+		d, err := s.queues.Depth(ctx, lanes.ToDLQ)
+		return int(d.Visible+d.InFlight) == n, err
+	}
+}
+
+func (s *story) outage(ctx context.Context) (row, error) {
+	const lasting = 3 * time.Second
+	s.tell("For %v DynamoDB answers every call of the worker with ThrottlingException.", lasting)
+	remove := s.faults.Add(faults.Rule{
+		Match: func(body []byte) bool { return !bytes.Contains(body, []byte("QueueUrl")) },
+		Fault: faults.Error(400, "ThrottlingException", "Rate exceeded"),
+	})
+	defer remove()
+	var keys []string
+	for i := range 5 {
+		_, key, err := s.hold(ctx, fmt.Sprintf("outage-%d", i+1), 1, 200*time.Millisecond, ledger.Done)
+		if err != nil {
+			return row{}, err
+		}
+		keys = append(keys, key)
+	}
+	select {
+	case <-time.After(lasting):
+	case <-ctx.Done():
+		return row{}, ctx.Err()
+	}
+	left := 0
+	for _, key := range keys {
+		left += s.seen.Of(key)[string(job.Left)]
+	}
+	s.tell("%d deliveries were left: no attempt spent, not acknowledged, backed off. It recovers.", left)
+	remove()
+	if err := s.ended(ctx, keys...); err != nil {
+		return row{}, err
+	}
+	spent := 0
+	for _, key := range keys {
+		e, err := s.ledger.Get(ctx, key)
+		if err != nil {
+			return row{}, err
+		}
+		spent += e.Attempts
+	}
+	s.tell("All 5 were released once, with %d attempts spent.", spent)
+	return row{sent: 5, became: fmt.Sprintf("5 released after %d deliveries were left", left)}, nil
+}
+
+func (s *story) kill(ctx context.Context) (row, error) {
+	var victim atomic.Int64
+	s.env.OnResponse(func(inv local.Invocation) local.Action {
+		for _, r := range inv.Records {
+			if bytes.Contains([]byte(r.Body), []byte(`"killed"`)) && victim.CompareAndSwap(0, int64(inv.PID)) {
+				return local.KillBeforeAck
+			}
+		}
+		return local.Forward
+	})
+	defer s.env.OnResponse(nil)
+	h, key, err := s.hold(ctx, "killed", 5, 500*time.Millisecond, ledger.Done)
+	if err != nil {
+		return row{}, err
+	}
+	if err := s.until(ctx, "the worker is killed", func() (bool, error) { return victim.Load() != 0, nil }); err != nil {
+		return row{}, err
+	}
+	r, err := s.store.Get(ctx, h.ReservationID)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("SIGKILL to pid %d after its commit: the hold is %s, its message not acknowledged.", victim.Load(), r.State)
+	s.tell("SQS delivers it again when its visibility timeout ends ...")
+	got, err := s.outcomes(ctx, key, 2)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("... and another process finds the entry final and acknowledges: %d commit, %d duplicate.",
+		got[string(job.Acknowledged)], got[telemetry.Duplicate])
+	return row{sent: 1, became: "released once, the redelivery a duplicate"}, nil
+}
+
+func (s *story) fail(ctx context.Context) (row, error) {
+	s.tell("Every transaction on one reservation is cancelled with ValidationError, as a damaged item would.")
+	remove := s.faults.Add(faults.Rule{
+		Operation: "TransactWriteItems",
+		Match:     func(body []byte) bool { return bytes.Contains(body, []byte(`"damaged"`)) },
+		Fault:     faults.CancelTransaction("None", "None", "ValidationError"),
+	})
+	defer remove()
+	h := reservation.Hold{
+		Payload:   reservation.Payload{ReservationID: "damaged", CommandID: "hold-1", ResourceID: room, Units: 1},
+		ExpiresAt: time.Now().Truncate(time.Millisecond),
+	}
+	body, err := h.Job()
+	if err != nil {
+		return row{}, err
+	}
+	key, err := h.Key()
+	if err != nil {
+		return row{}, err
+	}
+	s.jobs[key] = ledger.Isolated
+	s.isolated++
+	if err := s.send(ctx, body, time.Time{}); err != nil {
+		return row{}, err
+	}
+	if err := s.ended(ctx, key); err != nil {
+		return row{}, err
+	}
+	if err := s.until(ctx, "the job is on the DLQ", s.onDLQ(ctx, s.isolated)); err != nil {
+		return row{}, err
+	}
+	e, err := s.ledger.Get(ctx, key)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Isolated as %q, cause %q. Its story, as the ledger keeps it and the DLQ message carries it:", e.LastClass, e.Cause)
+	for _, ev := range e.History {
+		line := fmt.Sprintf("%s  %s", ev.At.Format("15:04:05.000"), ev.What)
+		if ev.Attempt > 0 {
+			line += fmt.Sprintf("  attempt %d  %s", ev.Attempt, ev.Class)
+		}
+		s.tell("  %s", line)
+	}
+	s.tell("  %s", e.LastError)
+	return row{sent: 1, became: fmt.Sprintf("isolated after %d attempts", e.Attempts)}, nil
+}

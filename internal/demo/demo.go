@@ -1,0 +1,309 @@
+// Package demo tells a story on the embedded AWS with the compiled worker: what goes wrong in
+// production goes wrong for real, by a kill or a fault proxy, and at the end everything is counted.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/reservation"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+)
+
+// ErrChecks: the story was told to its end, and something did not add up.
+var ErrChecks = errors.New("a check failed")
+
+const (
+	stack    = "acklast-demo"
+	room     = "room-7"
+	capacity = 100
+	// patience is how long anything in the story may take; the longest, a redelivery, takes one
+	// visibility timeout.
+	patience = 60 * time.Second
+)
+
+// story is the running demo.
+type story struct {
+	out    io.Writer
+	env    *local.Environment
+	faults *faults.Proxy
+	queues *lanes.Client
+	ledger *dynamo.Store
+	store  *reservation.Store
+	desk   *reservation.Desk
+	seen   *telemetry.Tally
+
+	rows     []row
+	jobs     map[string]ledger.Status // every job's key, and how it is to end
+	isolated int                      // messages that belong on the DLQ
+	delay    bool                     // whether jobs are sent with SQS's delay until they are due
+}
+
+// row is a chapter's line in the table at the end.
+type row struct {
+	chapter string
+	sent    int
+	became  string
+}
+
+type chapter struct {
+	title string
+	tell  func(*story, context.Context) (row, error)
+}
+
+var chapters = []chapter{
+	{"Five stale holds expire", (*story).expire},
+	{"One job is sent 20 times at once", (*story).duplicates},
+	{"A hold is confirmed just before it expires", (*story).confirm},
+	{"A job comes before it is due", (*story).early},
+	{"Bodies that nobody can read", (*story).unreadable},
+	{"The ledger throttles, and recovers", (*story).outage},
+	{"The worker is killed between commit and acknowledgement", (*story).kill},
+	{"A job keeps failing until its budget is spent", (*story).fail},
+}
+
+// Config says what to run and where to tell it. WorkerBinary and Out are required.
+type Config struct {
+	// WorkerBinary is the path of the compiled worker.
+	WorkerBinary string
+	// Out receives the story.
+	Out io.Writer
+	// Logs receives the worker's log, line by line. Nil drops it.
+	Logs io.Writer
+}
+
+// Run tells the story. It returns ErrChecks if what was sent and what became of it do not add up.
+func Run(ctx context.Context, c Config) error {
+	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, delay: true}
+	began := time.Now()
+	err := s.start(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+
+	for i, c := range chapters {
+		s.say("\n%d. %s", i+1, c.title)
+		r, err := c.tell(s, ctx)
+		if err != nil {
+			return fmt.Errorf("chapter %q: %w", c.title, err)
+		}
+		r.chapter = c.title
+		s.rows = append(s.rows, r)
+	}
+	return s.reckon(ctx, time.Since(began))
+}
+
+func (s *story) start(ctx context.Context, c Config) error {
+	logs := io.Writer(s.seen)
+	if c.Logs != nil {
+		logs = io.MultiWriter(s.seen, c.Logs)
+	}
+	env, err := local.Start(ctx, local.Config{
+		Stack: stack, Settings: topology.Scaled(), WorkerBinary: c.WorkerBinary, Processes: 2,
+		Logs: logs, Grace: time.Second,
+		WorkerEndpoint: func(endpoint string) string {
+			s.faults = faults.New(endpoint)
+			return s.faults.URL()
+		},
+	})
+	if err != nil {
+		if s.faults != nil {
+			s.faults.Close()
+		}
+		return fmt.Errorf("start the embedded AWS: %w", err)
+	}
+	s.env = env
+	urls, names, cfg := env.QueueURLs(), env.Names(), env.AWSConfig()
+	db := awsclient.DynamoDB(cfg)
+	s.queues = lanes.New(awsclient.SQS(cfg), lanes.URLs{Source: urls.Source, Recovery: urls.Recovery, DLQ: urls.DLQ})
+	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
+	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
+	s.desk = reservation.NewDesk(s.store, s.send)
+
+	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
+	s.say("Two processes of the compiled worker poll it (pids %v). Times are scaled down: a message", env.PIDs())
+	s.say("that is not acknowledged comes back after %v, a job has %d attempts.",
+		topology.Scaled().LaneVisibility, topology.Scaled().MaxAttempts)
+	return s.store.CreateResource(ctx, room, capacity)
+}
+
+func (s *story) stop() {
+	_ = s.env.Close() // the story is over; its end is the process's
+	s.faults.Close()
+}
+
+func (s *story) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// tell says a line of a chapter.
+func (s *story) tell(format string, args ...any) { s.say("   "+format, args...) }
+
+// send sends a job to the source lane.
+func (s *story) send(ctx context.Context, body string, notBefore time.Time) error {
+	move := lanes.Move{Message: job.Message{Body: body}}
+	if s.delay {
+		move.Delay = time.Until(notBefore)
+	}
+	return s.queues.Send(ctx, lanes.ToSource, []lanes.Move{move})[0]
+}
+
+// hold holds units of the room for a while and expects its job to end in the given status.
+func (s *story) hold(ctx context.Context, id string, units int64, lasting time.Duration, end ledger.Status) (reservation.Hold, string, error) {
+	h := reservation.Hold{
+		Payload:   reservation.Payload{ReservationID: id, CommandID: "hold-1", ResourceID: room, Units: units},
+		ExpiresAt: time.Now().Add(lasting).Truncate(time.Millisecond),
+	}
+	key, err := h.Key()
+	if err != nil {
+		return h, "", err
+	}
+	s.jobs[key] = end
+	return h, key, s.desk.Hold(ctx, h)
+}
+
+// until waits for something to become true.
+func (s *story) until(ctx context.Context, what string, true func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := true(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		} else if ok {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: did not happen: %w", what, ctx.Err())
+		}
+	}
+}
+
+// ended waits until the jobs' entries are as they are to end.
+func (s *story) ended(ctx context.Context, keys ...string) error {
+	for _, key := range keys {
+		err := s.until(ctx, "job "+key+" is "+string(s.jobs[key]), func() (bool, error) {
+			e, err := s.ledger.Get(ctx, key)
+			return e.Status == s.jobs[key], err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcomes waits until n deliveries of the job were observed and returns their count by outcome.
+func (s *story) outcomes(ctx context.Context, key string, n int) (map[string]int, error) {
+	err := s.until(ctx, fmt.Sprintf("%d deliveries of %s", n, key), func() (bool, error) {
+		return s.seen.Total(key) >= n, nil
+	})
+	return s.seen.Of(key), err
+}
+
+// reckon waits for the queues to run dry, prints what became of everything, and checks it.
+func (s *story) reckon(ctx context.Context, took time.Duration) error {
+	var idle string
+	if err := s.until(ctx, "the lanes run dry", func() (ok bool, err error) {
+		idle, ok, err = s.dry(ctx)
+		return ok, err
+	}); err != nil {
+		s.say("   %s", idle)
+		return err
+	}
+	s.say("\nWhat was sent, and what became of it (%.0f s):\n", took.Seconds())
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "   chapter\tmessages\tbecame")
+	for _, r := range s.rows {
+		fmt.Fprintf(table, "   %s\t%d\t%s\n", r.chapter, r.sent, r.became)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+
+	s.say("\nChecks:\n")
+	failed := false
+	check := func(name string, ok bool, detail string) {
+		mark := "ok  "
+		if !ok {
+			mark, failed = "FAIL", true
+		}
+		s.say("   %s  %s: %s", mark, name, detail)
+	}
+	balances, err := s.store.Balances(ctx)
+	if err != nil {
+		return err
+	}
+	b := balances[room]
+	check("capacity adds up", b.AddsUp(), fmt.Sprintf("%d available + %d held + %d confirmed = %d",
+		b.Available, b.Held, b.Confirmed, b.Capacity))
+
+	var twice, lost []string
+	effects := 0
+	for key, end := range s.jobs {
+		if n := s.seen.Effects(key); end.Final() && n != 1 {
+			twice = append(twice, fmt.Sprintf("%s: %d", key, n))
+		} else {
+			effects += n
+		}
+		e, err := s.ledger.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if e.Status != end {
+			lost = append(lost, fmt.Sprintf("%s is %q, not %q", key, e.Status, end))
+		}
+	}
+	check("one transition each", len(twice) == 0, describe(twice, fmt.Sprintf("%d jobs took effect, each by exactly one of its deliveries", effects)))
+
+	dlq, err := s.queues.Depth(ctx, lanes.ToDLQ)
+	if err != nil {
+		return err
+	}
+	on := int(dlq.Visible + dlq.InFlight + dlq.Delayed)
+	if on != s.isolated {
+		lost = append(lost, fmt.Sprintf("%d messages on the DLQ, want %d", on, s.isolated))
+	}
+	check("nothing lost", len(lost) == 0, describe(lost, fmt.Sprintf("every job is final or isolated, %d messages on the DLQ, none on the lanes", on)))
+	if failed {
+		return ErrChecks
+	}
+	return nil
+}
+
+func describe(wrong []string, right string) string {
+	if len(wrong) == 0 {
+		return right
+	}
+	return strings.Join(wrong, "; ")
+}
+
+// dry says whether no message is left on the lanes.
+func (s *story) dry(ctx context.Context) (string, bool, error) {
+	var left []string
+	for _, q := range []lanes.Queue{lanes.ToSource, lanes.ToRecovery} {
+		d, err := s.queues.Depth(ctx, q)
+		if err != nil {
+			return "", false, err
+		}
+		if d != (lanes.Depth{}) {
+			left = append(left, fmt.Sprintf("%s: %+v", q, d))
+		}
+	}
+	return strings.Join(left, ", "), len(left) == 0, nil
+}

@@ -1,0 +1,256 @@
+package dynamo
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+)
+
+// The attributes of an entry's item. None is a prefix of another, see write.
+const (
+	attrKey               = "key"
+	attrSubject           = "subject"
+	attrKind              = "kind"
+	attrStatus            = "status"
+	attrOutcome           = "outcome"
+	attrAttempts          = "attempts"
+	attrBudgetFrom        = "budget_from"
+	attrHops              = "hops"
+	attrRedrives          = "redrives"
+	attrRun               = "run"
+	attrDue               = "due"
+	attrFirstSent         = "first_sent"
+	attrDeadline          = "deadline"
+	attrRetryAt           = "retry_at"
+	attrLastClass         = "last_class"
+	attrLastError         = "last_error"
+	attrCause             = "cause"
+	attrHistory           = "history"
+	attrIsolatedMessageID = "isolated_message_id"
+	attrIsolatedAt        = "isolated_at"
+	attrUpdatedAt         = "updated_at"
+	attrFinalAt           = "final_at"
+	attrTTL               = "ttl"
+	attrOwner             = "owner"
+	attrVersion           = "version"
+)
+
+// item is a DynamoDB item, or a part of one.
+type item = map[string]types.AttributeValue
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func number[N int | int64](n N) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(int64(n), 10)}
+}
+
+func millis(t time.Time) types.AttributeValue { return number(t.UnixMilli()) }
+
+func keyOf(key string) item { return item{attrKey: text(key)} }
+
+// marshal writes an entry as an item. What is empty or zero has no attribute, but for the key, the
+// attempts and the version: an empty subject, say, could not be written, since an index has it as its
+// key. Times are milliseconds, but for ttl, which DynamoDB reads as seconds.
+func marshal(e ledger.Entry) item {
+	it := item{
+		attrKey:      text(e.Key),
+		attrAttempts: number(e.Attempts),
+		attrVersion:  number(e.Version),
+	}
+	putText(it, attrSubject, e.Subject)
+	putText(it, attrKind, e.Kind)
+	putText(it, attrStatus, e.Status)
+	putText(it, attrOutcome, e.Outcome)
+	putNumber(it, attrBudgetFrom, e.BudgetFrom)
+	putNumber(it, attrHops, e.Hops)
+	putNumber(it, attrRedrives, e.Redrives)
+	putText(it, attrRun, e.Run)
+	putTime(it, attrDue, e.Due)
+	putTime(it, attrFirstSent, e.FirstSent)
+	putTime(it, attrDeadline, e.Deadline)
+	putTime(it, attrRetryAt, e.RetryAt)
+	putText(it, attrLastClass, e.LastClass)
+	putText(it, attrLastError, e.LastError)
+	putText(it, attrCause, e.Cause)
+	if len(e.History) > 0 {
+		events := make([]types.AttributeValue, len(e.History))
+		for i, ev := range e.History {
+			events[i] = &types.AttributeValueMemberM{Value: marshalEvent(ev)}
+		}
+		it[attrHistory] = &types.AttributeValueMemberL{Value: events}
+	}
+	putText(it, attrIsolatedMessageID, e.IsolatedMessageID)
+	putTime(it, attrIsolatedAt, e.IsolatedAt)
+	putTime(it, attrUpdatedAt, e.UpdatedAt)
+	putTime(it, attrFinalAt, e.FinalAt)
+	if !e.TTL.IsZero() {
+		it[attrTTL] = number(e.TTL.Unix())
+	}
+	putText(it, attrOwner, e.Owner)
+	return it
+}
+
+func marshalEvent(ev ledger.Event) item {
+	it := item{}
+	putTime(it, "at", ev.At)
+	putText(it, "what", ev.What)
+	putNumber(it, "attempt", ev.Attempt)
+	putText(it, "class", ev.Class)
+	putText(it, "cause", ev.Cause)
+	putText(it, "error", ev.Error)
+	return it
+}
+
+func putText[S ~string](it item, name string, s S) {
+	if s != "" {
+		it[name] = text(string(s))
+	}
+}
+
+func putNumber(it item, name string, n int) {
+	if n != 0 {
+		it[name] = number(n)
+	}
+}
+
+func putTime(it item, name string, t time.Time) {
+	if !t.IsZero() {
+		it[name] = millis(t)
+	}
+}
+
+// unmarshal reads an entry back. No item is the zero Entry; attributes it does not know it skips. An
+// item with a key but without a version was not written by this package, and nothing could be
+// written to it on condition, so it is an error and not an entry that looks absent.
+func unmarshal(it item) (ledger.Entry, error) {
+	if len(it) == 0 {
+		return ledger.Entry{}, nil
+	}
+	r := reader{item: it}
+	e := ledger.Entry{
+		Key:               readText[string](&r, attrKey),
+		Subject:           readText[string](&r, attrSubject),
+		Kind:              readText[string](&r, attrKind),
+		Status:            readText[ledger.Status](&r, attrStatus),
+		Outcome:           readText[string](&r, attrOutcome),
+		Attempts:          int(r.number(attrAttempts)),
+		BudgetFrom:        int(r.number(attrBudgetFrom)),
+		Hops:              int(r.number(attrHops)),
+		Redrives:          int(r.number(attrRedrives)),
+		Run:               readText[string](&r, attrRun),
+		Due:               r.time(attrDue),
+		FirstSent:         r.time(attrFirstSent),
+		Deadline:          r.time(attrDeadline),
+		RetryAt:           r.time(attrRetryAt),
+		LastClass:         readText[job.Class](&r, attrLastClass),
+		LastError:         readText[string](&r, attrLastError),
+		Cause:             readText[job.Cause](&r, attrCause),
+		History:           r.events(attrHistory),
+		IsolatedMessageID: readText[string](&r, attrIsolatedMessageID),
+		IsolatedAt:        r.time(attrIsolatedAt),
+		UpdatedAt:         r.time(attrUpdatedAt),
+		FinalAt:           r.time(attrFinalAt),
+		Owner:             readText[string](&r, attrOwner),
+		Version:           r.number(attrVersion),
+	}
+	if _, ok := it[attrTTL]; ok {
+		e.TTL = time.Unix(r.number(attrTTL), 0).UTC()
+	}
+	if r.err == nil && e.Version < 1 {
+		r.err = fmt.Errorf("attribute %s is missing or not positive", attrVersion)
+	}
+	if r.err != nil {
+		return ledger.Entry{}, fmt.Errorf("read entry: %w", r.err)
+	}
+	return e, nil
+}
+
+// stored returns the entry as it would be read back: with times of milliseconds in UTC.
+func stored(e ledger.Entry) (ledger.Entry, error) { return unmarshal(marshal(e)) }
+
+// reader reads attributes and keeps the first error. An attribute that is absent is the zero value.
+type reader struct {
+	item item
+	err  error
+}
+
+func (r *reader) fail(name, want string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("attribute %s is not %s", name, want)
+	}
+}
+
+func readText[S ~string](r *reader, name string) S {
+	v, ok := r.item[name]
+	if !ok {
+		return ""
+	}
+	s, ok := v.(*types.AttributeValueMemberS)
+	if !ok {
+		r.fail(name, "a string")
+		return ""
+	}
+	return S(s.Value)
+}
+
+func (r *reader) number(name string) int64 {
+	v, ok := r.item[name]
+	if !ok {
+		return 0
+	}
+	n, ok := v.(*types.AttributeValueMemberN)
+	if !ok {
+		r.fail(name, "a number")
+		return 0
+	}
+	i, err := strconv.ParseInt(n.Value, 10, 64)
+	if err != nil {
+		r.fail(name, "a whole number")
+	}
+	return i
+}
+
+func (r *reader) time(name string) time.Time {
+	if _, ok := r.item[name]; !ok {
+		return time.Time{}
+	}
+	return time.UnixMilli(r.number(name)).UTC()
+}
+
+func (r *reader) events(name string) []ledger.Event {
+	v, ok := r.item[name]
+	if !ok {
+		return nil
+	}
+	l, ok := v.(*types.AttributeValueMemberL)
+	if !ok {
+		r.fail(name, "a list")
+		return nil
+	}
+	events := make([]ledger.Event, 0, len(l.Value))
+	for _, v := range l.Value {
+		m, ok := v.(*types.AttributeValueMemberM)
+		if !ok {
+			r.fail(name, "a list of events")
+			return nil
+		}
+		er := reader{item: m.Value}
+		events = append(events, ledger.Event{
+			At:      er.time("at"),
+			What:    readText[string](&er, "what"),
+			Attempt: int(er.number("attempt")),
+			Class:   readText[job.Class](&er, "class"),
+			Cause:   readText[job.Cause](&er, "cause"),
+			Error:   readText[string](&er, "error"),
+		})
+		if r.err == nil {
+			r.err = er.err
+		}
+	}
+	return events
+}

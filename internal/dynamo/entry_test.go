@@ -1,0 +1,162 @@
+package dynamo_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"pgregory.net/rapid"
+
+	"acklast/internal/dynamo"
+	"acklast/internal/ledger"
+)
+
+// entries makes entries with whatever fields they have, so that a new field that is not stored is found.
+var entries = func() *rapid.Generator[ledger.Entry] {
+	times := rapid.Custom(func(t *rapid.T) any {
+		if rapid.Bool().Draw(t, "zero") {
+			return time.Time{}
+		}
+		return time.UnixMilli(rapid.Int64Range(-1, 253402300799999).Draw(t, "ms")).UTC()
+	})
+	counts := rapid.IntRange(0, 1<<40)
+	cfg := rapid.MakeConfig{
+		Types: map[reflect.Type]*rapid.Generator[any]{reflect.TypeFor[time.Time](): times},
+		Kinds: map[reflect.Kind]*rapid.Generator[any]{reflect.Int: counts.AsAny()},
+		Fields: map[reflect.Type]map[string]*rapid.Generator[any]{reflect.TypeFor[ledger.Entry](): {
+			"Version": rapid.Int64Range(1, 1<<53).AsAny(),
+			"TTL": rapid.Custom(func(t *rapid.T) any { // DynamoDB reads it as seconds
+				return times.Draw(t, "ttl").(time.Time).Truncate(time.Second)
+			}),
+			"History": rapid.Custom(func(t *rapid.T) any {
+				h := rapid.SliceOfN(rapid.MakeCustom[ledger.Event](rapid.MakeConfig{
+					Types: map[reflect.Type]*rapid.Generator[any]{reflect.TypeFor[time.Time](): times},
+					Kinds: map[reflect.Kind]*rapid.Generator[any]{reflect.Int: counts.AsAny()},
+				}), 0, ledger.MaxHistory).Draw(t, "history")
+				if len(h) == 0 {
+					return []ledger.Event(nil)
+				}
+				return h
+			}),
+		}},
+	}
+	return rapid.MakeCustom[ledger.Entry](cfg)
+}()
+
+func TestEntryRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		e := entries.Draw(t, "entry")
+		got, err := dynamo.Unmarshal(dynamo.Marshal(e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, e) {
+			t.Fatalf("got  %+v\nwant %+v", got, e)
+		}
+		for name, v := range dynamo.Marshal(e) {
+			if s, ok := v.(*types.AttributeValueMemberS); ok && s.Value == "" && name != "key" {
+				t.Fatalf("attribute %s is an empty string", name)
+			}
+		}
+	})
+}
+
+// full is an entry with every field set.
+func full() ledger.Entry {
+	var e ledger.Entry
+	fill(reflect.ValueOf(&e).Elem())
+	return e
+}
+
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int, reflect.Int64:
+		v.SetInt(3)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(now))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	it := dynamo.Marshal(full())
+	if got, want := len(it), reflect.TypeFor[ledger.Entry]().NumField(); got != want {
+		t.Errorf("an entry of %d fields has %d attributes", want, got)
+	}
+	history := it["history"].(*types.AttributeValueMemberL).Value[0].(*types.AttributeValueMemberM).Value
+	if got, want := len(history), reflect.TypeFor[ledger.Event]().NumField(); got != want {
+		t.Errorf("an event of %d fields has %d attributes", want, got)
+	}
+	for a := range it {
+		for b := range it {
+			if a != b && strings.HasPrefix(b, a) {
+				t.Errorf("attribute %s is a prefix of %s: an engine that replaces placeholders as text mixes them up", a, b)
+			}
+		}
+	}
+	if ttl := it["ttl"].(*types.AttributeValueMemberN).Value; ttl != "1796119200" {
+		t.Errorf("ttl is %s, want seconds", ttl)
+	}
+}
+
+func TestTimesAreCutToMilliseconds(t *testing.T) {
+	t.Parallel()
+	e := ledger.Entry{Key: "k", Version: 1, Due: now.Add(999 * time.Microsecond).In(time.FixedZone("", 3600))}
+	if got := dynamo.Stored(e).Due; got != now {
+		t.Errorf("got %v, want %v", got, now)
+	}
+}
+
+func TestUnmarshalRefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	event := func(v types.AttributeValue) types.AttributeValue {
+		return &types.AttributeValueMemberL{Value: []types.AttributeValue{v}}
+	}
+	for name, v := range map[string]types.AttributeValue{
+		"status":   num("1"),
+		"attempts": num("1.5"),
+		"hops":     text("1"),
+		"due":      text("2026-12-01"),
+		"ttl":      text("x"),
+		"history":  text("x"),
+		"version":  num("0"),
+		"owner":    event(num("1")),
+	} {
+		it := dynamo.Marshal(full())
+		it[name] = v
+		if _, err := dynamo.Unmarshal(it); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v, want an error that names it", name, err)
+		}
+	}
+	for _, v := range []types.AttributeValue{text("x"), &types.AttributeValueMemberM{Value: item{"at": text("x")}}} {
+		it := dynamo.Marshal(full())
+		it["history"] = event(v)
+		if _, err := dynamo.Unmarshal(it); err == nil {
+			t.Errorf("history of %v was read", v)
+		}
+	}
+	it := dynamo.Marshal(full())
+	delete(it, "version")
+	if _, err := dynamo.Unmarshal(it); err == nil {
+		t.Error("an item without a version was read as an entry")
+	}
+	it = dynamo.Marshal(full())
+	it["novel"] = num("1")
+	if _, err := dynamo.Unmarshal(it); err != nil {
+		t.Errorf("an attribute of a newer version: %v", err)
+	}
+}

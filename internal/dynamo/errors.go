@@ -1,0 +1,127 @@
+package dynamo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"acklast/internal/ledger"
+)
+
+// ConditionError: the condition of a single write failed; nothing was written.
+type ConditionError struct {
+	// Item is what the condition met, nil when there is none or the engine returned none. DynamoDB
+	// returns it only to a request with ReturnValuesOnConditionCheckFailure = ALL_OLD.
+	Item map[string]types.AttributeValue
+}
+
+func (e *ConditionError) Error() string { return "the write's condition failed" }
+
+// Translate says what an error of the SDK's DynamoDB client means for the ledger. It is the only
+// place that knows the SDK's errors; kinds' stores use it for their own reads and single writes.
+//
+//   - a failed condition: *ConditionError
+//   - a transaction or another write was at the same item: wraps ledger.ErrContended
+//   - a request that is itself wrong: the error, which is none of the ledger's conditions
+//   - everything else, such as throttling, timeouts, connections, outages, denied access, missing
+//     tables and ended contexts: wraps ledger.ErrUnavailable. An error nobody has heard of is taken
+//     for this, so that its delivery is left and not decided.
+//
+// A transaction's cancellation by its conditions is for Commit and Transact to read.
+func Translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	var condition *types.ConditionalCheckFailedException
+	if errors.As(err, &condition) {
+		return &ConditionError{Item: noEmpty(condition.Item)}
+	}
+	var cancelled *types.TransactionCanceledException
+	if errors.As(err, &cancelled) {
+		return &cancelledError{cancelled.CancellationReasons}
+	}
+	var params smithy.InvalidParamsError // the SDK returns it by value
+	var serialization *smithy.SerializationError
+	if errors.As(err, &params) || errors.As(err, &serialization) {
+		return err
+	}
+	// By code and not by type: engines send some of them as errors the SDK has no type for.
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		switch api.ErrorCode() {
+		case "ConditionalCheckFailedException":
+			return &ConditionError{}
+		case "TransactionCanceledException":
+			return &cancelledError{}
+		case "TransactionConflictException", "TransactionInProgressException",
+			"IdempotentParameterMismatchException", "IdempotentParameterMismatch",
+			"ReplicatedWriteConflictException":
+			return fmt.Errorf("%w: %w", ledger.ErrContended, err)
+		case "ValidationException", "SerializationException", "ItemCollectionSizeLimitExceededException":
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
+}
+
+// cancelledError: a transaction was cancelled, for reasons in the order of its items.
+type cancelledError struct{ reasons []types.CancellationReason }
+
+func (e *cancelledError) Error() string {
+	codes := make([]string, len(e.reasons))
+	for i, r := range e.reasons {
+		codes[i] = aws.ToString(r.Code)
+	}
+	return "transaction cancelled [" + strings.Join(codes, ", ") + "]"
+}
+
+// verdict reads the reasons of a transaction of n items by position: an *ItemError with the position
+// of the item that refused, ledger.ErrContended, or the error itself when it will not go away.
+func (e *cancelledError) verdict(n int) error {
+	contended := fmt.Errorf("%w: %w", ledger.ErrContended, e)
+	if len(e.reasons) != n {
+		// Without a reason for each item nothing can be told by position. Nothing was written, so
+		// another try tells more.
+		return contended
+	}
+	refused, conflict, fault := -1, -1, -1
+	for i, r := range e.reasons {
+		first := &fault
+		switch aws.ToString(r.Code) {
+		case "", "None":
+			continue
+		case "ConditionalCheckFailed":
+			first = &refused
+		case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+			first = &conflict
+		}
+		if *first < 0 {
+			*first = i
+		}
+	}
+	switch {
+	// The first item outranks the others (it is the entry of a Commit): its refusal explains theirs,
+	// and as long as it was not evaluated, theirs explains nothing.
+	case refused == 0:
+	case conflict == 0:
+		return contended
+	case fault >= 0:
+		r := e.reasons[fault]
+		return fmt.Errorf("item %d of the transaction: %s: %s", fault, aws.ToString(r.Code), aws.ToString(r.Message))
+	case refused < 0:
+		return contended // also when no item has a reason at all
+	}
+	return &ItemError{Index: refused, Item: noEmpty(e.reasons[refused].Item)}
+}
+
+// noEmpty makes one of the two forms in which engines say that there is no item.
+func noEmpty(it item) item {
+	if len(it) == 0 {
+		return nil
+	}
+	return it
+}

@@ -1,0 +1,363 @@
+// Package e2e_test runs the whole system: the compiled worker, real processes, real queues.
+//
+// Tests in blackbox_test.go know nothing but an endpoint and a stack. They run on the embedded AWS, and
+// with AWS_ENDPOINT_URL (or ACKLAST_E2E=aws) on whatever is deployed there under ACKLAST_STACK. All
+// others break things, which only the embedded AWS lets them.
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"go.uber.org/goleak"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/reservation"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+)
+
+// bootstrap is the compiled worker.
+var bootstrap string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "acklast-e2e-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		if !deployed() {
+			root, ok := local.FindCheckout(".")
+			if !ok {
+				panic("not in a checkout")
+			}
+			bootstrap = filepath.Join(dir, "bootstrap")
+			if err := local.BuildWorker(context.Background(), root, bootstrap, os.Stderr); err != nil {
+				panic(err)
+			}
+		}
+		code := m.Run()
+		if shared.env != nil {
+			_ = shared.env.Close()
+		}
+		// The engine's own, started when its package is.
+		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/sivchari/kumo/internal/service/dynamodb.(*MemoryStorage).ttlReaper")); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// deployed says whether the black-box tests are pointed at a deployed stack.
+func deployed() bool { return os.Getenv("AWS_ENDPOINT_URL") != "" || os.Getenv("ACKLAST_E2E") == "aws" }
+
+// system is a stack as its users see it.
+type system struct {
+	*testing.T
+	names    topology.Names
+	db       *dynamodb.Client
+	queues   *lanes.Client
+	ledger   *dynamo.Store
+	store    *reservation.Store
+	desk     *reservation.Desk
+	settings topology.Settings
+	// undelayed has jobs sent without SQS's delay, so that they arrive before they are due.
+	undelayed bool
+	// id is different in every test and run, as a deployed stack keeps what earlier ones left.
+	id string
+}
+
+func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.URLs, settings topology.Settings) *system {
+	s := &system{T: t, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
+	s.queues = lanes.New(awsclient.SQS(cfg), urls)
+	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
+	s.store = reservation.NewStore(s.db, s.ledger, names, time.Now)
+	s.desk = reservation.NewDesk(s.store, func(ctx context.Context, body string, notBefore time.Time) error {
+		m := lanes.Move{Message: job.Message{Body: body}}
+		if !s.undelayed {
+			m.Delay = time.Until(notBefore)
+		}
+		return s.queues.Send(ctx, lanes.ToSource, []lanes.Move{m})[0]
+	})
+	if err := s.store.CreateResource(t.Context(), s.room(), 100); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// shared is the one environment of all black-box tests.
+var shared struct {
+	sync.Once
+	env *local.Environment
+	err error
+}
+
+// blackBox returns the stack that the black-box tests run against.
+func blackBox(t *testing.T) *system {
+	t.Helper()
+	t.Parallel()
+	if deployed() {
+		stack := os.Getenv("ACKLAST_STACK")
+		if stack == "" {
+			stack = topology.DefaultStack
+		}
+		cfg, err := awsclient.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := topology.NamesOf(stack)
+		url := func(queue string) string {
+			out, err := awsclient.SQS(cfg).GetQueueUrl(t.Context(), &sqs.GetQueueUrlInput{QueueName: &queue})
+			if err != nil {
+				t.Fatalf("queue %s: %v", queue, err)
+			}
+			return *out.QueueUrl
+		}
+		urls := lanes.URLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
+		return newSystem(t, cfg, names, urls, topology.Default())
+	}
+	shared.Do(func() {
+		shared.env, shared.err = local.Start(context.Background(), local.Config{
+			Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second,
+		})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	urls := shared.env.QueueURLs()
+	return newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+}
+
+// embedded is a stack of this test's own on the embedded AWS, whose worker can be made to suffer.
+type embedded struct {
+	*system
+	env    *local.Environment
+	faults *faults.Proxy // between the worker and AWS
+	tally  *telemetry.Tally
+	logs   *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func newEmbedded(t *testing.T) *embedded {
+	t.Helper()
+	if deployed() {
+		t.Skip("breaks things on purpose, which only the embedded AWS allows")
+	}
+	t.Parallel()
+	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
+	settings := topology.Scaled()
+	env, err := local.Start(t.Context(), local.Config{
+		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
+		Logs: multi{e.tally, e.logs},
+		WorkerEndpoint: func(endpoint string) string {
+			e.faults = faults.New(endpoint)
+			t.Cleanup(e.faults.Close)
+			return e.faults.URL()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.env = env
+	t.Cleanup(func() {
+		_ = env.Close()
+		if t.Failed() {
+			t.Logf("the worker's log:\n%s", e.logs)
+		}
+	})
+	urls := env.QueueURLs()
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), settings)
+	return e
+}
+
+type multi [2]interface{ Write([]byte) (int, error) }
+
+func (m multi) Write(p []byte) (int, error) {
+	for _, w := range m {
+		if n, err := w.Write(p); err != nil {
+			return n, err
+		}
+	}
+	return len(p), nil
+}
+
+func (s *system) room() string { return "room-" + s.id }
+
+// hold describes a hold of this test.
+func (s *system) hold(name string, units int64, lasting time.Duration) reservation.Hold {
+	return reservation.Hold{
+		Payload: reservation.Payload{
+			ReservationID: name + "-" + s.id, CommandID: "hold-1", ResourceID: s.room(), Units: units,
+		},
+		ExpiresAt: time.Now().Add(lasting).Truncate(time.Millisecond),
+	}
+}
+
+func (s *system) place(h reservation.Hold) reservation.Hold {
+	s.Helper()
+	if err := s.desk.Hold(s.Context(), h); err != nil {
+		s.Fatalf("hold %s: %v", h.ReservationID, err)
+	}
+	return h
+}
+
+// send sends a message to the source lane.
+func (s *system) send(body string, attributes map[string]job.Attribute) {
+	s.Helper()
+	err := s.queues.Send(s.Context(), lanes.ToSource, []lanes.Move{{Message: job.Message{Body: body, Attributes: attributes}}})[0]
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *system) body(h reservation.Hold) string {
+	s.Helper()
+	body, err := h.Job()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return body
+}
+
+func (s *system) key(h reservation.Hold) string {
+	s.Helper()
+	key, err := h.Key()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return key
+}
+
+// until waits for something to become true.
+func (s *system) until(what string, true func() bool) {
+	s.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for !true() {
+		if time.Now().After(deadline) {
+			s.Fatalf("did not happen: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (s *system) entry(key string) ledger.Entry {
+	s.Helper()
+	e, err := s.ledger.Get(s.Context(), key)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return e
+}
+
+// ends waits until the job's entry has the status and returns it.
+func (s *system) ends(h reservation.Hold, status ledger.Status) (e ledger.Entry) {
+	s.Helper()
+	key := s.key(h)
+	s.until(fmt.Sprintf("%s is %s", key, status), func() bool { e = s.entry(key); return e.Status == status })
+	return e
+}
+
+func (s *system) state(h reservation.Hold) reservation.State {
+	s.Helper()
+	r, err := s.store.Get(s.Context(), h.ReservationID)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return r.State
+}
+
+func (s *system) wantState(h reservation.Hold, want reservation.State) {
+	s.Helper()
+	if got := s.state(h); got != want {
+		s.Errorf("reservation %s is %s, want %s", h.ReservationID, got, want)
+	}
+}
+
+func (s *system) wantAvailable(want int64) {
+	s.Helper()
+	all, err := s.store.Balances(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if b := all[s.room()]; b.Available != want || !b.AddsUp() {
+		s.Errorf("balance %+v, want %d available and the sum to be right", b, want)
+	}
+}
+
+func (s *system) depth(q lanes.Queue) lanes.Depth {
+	s.Helper()
+	d, err := s.queues.Depth(s.Context(), q)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
+
+// fromDLQ waits for the message with the body on the DLQ and returns it, invisible for a while. Other
+// messages become visible again at once.
+func (s *system) fromDLQ(body string) (found lanes.Received) {
+	s.Helper()
+	s.until("the message is on the DLQ", func() bool {
+		received, err := s.queues.Receive(s.Context(), lanes.ToDLQ, 10, 5*time.Second, time.Second)
+		if err != nil {
+			s.Fatal(err)
+		}
+		ok := false
+		for _, m := range received {
+			if m.Body == body {
+				found, ok = m, true
+			}
+		}
+		return ok
+	})
+	return found
+}
+
+// dry waits until no message is left on the lanes.
+func (e *embedded) dry() {
+	e.Helper()
+	e.until("the lanes run dry", func() bool {
+		return e.depth(lanes.ToSource) == lanes.Depth{} && e.depth(lanes.ToRecovery) == lanes.Depth{}
+	})
+}
+
+func (e *embedded) wantDLQ(want int) {
+	e.Helper()
+	if d := e.depth(lanes.ToDLQ); d.Visible+d.InFlight+d.Delayed != want {
+		e.Errorf("the DLQ has %+v, want %d messages", d, want)
+	}
+}
