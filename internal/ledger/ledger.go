@@ -117,7 +117,7 @@ var (
 	ErrFinal = errors.New("entry is final")
 	// ErrIsolated: the entry is isolated.
 	ErrIsolated = errors.New("entry is isolated")
-	// ErrContended: a conflicting write won every time; nothing was written.
+	// ErrContended: a conflicting write won every time; no write of ours is known.
 	ErrContended = errors.New("ledger is contended")
 	// ErrUnavailable: a call to the ledger failed as a whole; whether it wrote is unknown.
 	ErrUnavailable = errors.New("ledger is unavailable")

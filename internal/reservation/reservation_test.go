@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"go.uber.org/goleak"
 
 	"acklast/internal/awsclient"
@@ -39,6 +41,8 @@ var rules = ledger.Rules{
 type world struct {
 	*testing.T
 	faults  *faults.Proxy
+	db      *dynamodb.Client
+	names   topology.Names
 	ledger  *dynamo.Store
 	store   *reservation.Store
 	desk    *reservation.Desk
@@ -63,10 +67,10 @@ func newWorld(t *testing.T) *world {
 	cfg := aws.AWSConfig()
 	url := w.faults.URL()
 	cfg.BaseEndpoint = &url
-	db := awsclient.DynamoDB(cfg)
+	db, names := awsclient.DynamoDB(cfg), topology.NamesOf(stack)
+	w.db, w.names = db, names
 	t.Cleanup(func() { w.faults.Close(); _ = aws.Close() })
 
-	names := topology.NamesOf(stack)
 	w.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{Now: w.clock, Pause: func(context.Context, time.Duration) error { return nil }})
 	w.store = reservation.NewStore(db, w.ledger, names, w.clock)
 	w.desk = reservation.NewDesk(w.store, func(_ context.Context, body string, _ time.Time) error {
@@ -453,6 +457,36 @@ func TestTakingRacesAbandoning(t *testing.T) {
 			t.Errorf("%s is %s (%v), Hold() = %v", h.ReservationID, r.State, err, held)
 		}
 	}
+	w.wantAvailable(10)
+}
+
+// between lets something happen just before the n-th commit.
+type between struct {
+	reservation.Ledger
+	n    int
+	what func()
+}
+
+func (b *between) Commit(ctx context.Context, c ledger.Completion, own ...types.TransactWriteItem) error {
+	if b.n--; b.n == 0 {
+		b.what()
+	}
+	return b.Ledger.Commit(ctx, c, own...)
+}
+
+// The due job finds the reservation placing, and loses the race for abandoning it: it starts over and
+// releases what was taken meanwhile.
+func TestJobThatLosesTheRaceStartsOver(t *testing.T) {
+	w := newWorld(t)
+	h := hold("r-1", 3)
+	w.send = errors.New("crash")
+	_ = w.desk.Hold(t.Context(), h) // leaves it placing
+	w.send = nil
+	w.at(due)
+	l := &between{Ledger: w.ledger, n: 2, what: func() { w.hold(h) }}
+	w.expirer = reservation.NewExpirer(reservation.NewStore(w.db, l, w.names, w.clock), rules)
+	w.wantResult(w.deliver(h), job.Committed, reservation.Released)
+	w.wantState("r-1", reservation.Expired)
 	w.wantAvailable(10)
 }
 
