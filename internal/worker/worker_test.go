@@ -534,6 +534,17 @@ func TestNotDueIsDeferred(t *testing.T) {
 	}
 }
 
+func TestADeferralIsNeverWithoutDelay(t *testing.T) {
+	b := newBench(t)
+	b.run = func(context.Context, job.Delivery) job.Result {
+		return job.Result{Verdict: job.Blocked, Until: b.now.Add(-time.Second), Err: ledger.ErrContended}
+	}
+	b.one(b.record("m1", body("1")))
+	if m := b.last(lanes.ToRecovery, 1); m.Delay != time.Second {
+		t.Errorf("delay %v: the message would come back before anything changed", m.Delay)
+	}
+}
+
 func TestHopsRunOut(t *testing.T) {
 	b := newBench(t)
 	b.run = func(context.Context, job.Delivery) job.Result {
@@ -632,6 +643,25 @@ func TestIsolatedRules(t *testing.T) {
 		b.one(b.back("m2", m))
 		got := b.last(lanes.ToRecovery, 1).Message.Memory
 		if got.Hops != 1 || got.Redrives != 1 || got.Cause != "" || got.Class != "" {
+			t.Errorf("memory %+v", got)
+		}
+	})
+	t.Run("put back before it is due, it is sorted at once", func(t *testing.T) {
+		const later = `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"1"}}`
+		b, m := isolated(t, job.Ambiguous)
+		m.Message.Body = later
+		b.one(b.back("m2", m))
+		b.last(lanes.ToDLQ, 2)
+		b, m = isolated(t, job.Transient)
+		m.Message.Body = later
+		b.one(b.back("m2", m))
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || e.Redrives != 1 {
+			t.Errorf("entry %+v", e)
+		}
+		// A second copy from the DLQ finds it open. Its hops are those of the earlier life too.
+		m.Message.Memory.Hops = b.MaxHops
+		b.one(b.back("m3", m))
+		if got := b.last(lanes.ToRecovery, 2).Message.Memory; got.Hops != 1 {
 			t.Errorf("memory %+v", got)
 		}
 	})
