@@ -31,6 +31,13 @@ const (
 	attrLastError         = "last_error"
 	attrCause             = "cause"
 	attrHistory           = "history"
+	attrLeaseUntil        = "lease_until"
+	attrExpiresAt         = "expires_at"
+	attrProviderKey       = "provider_key"
+	attrUnresolved        = "unresolved"
+	attrEvidence          = "evidence"
+	attrDecisions         = "decisions"
+	attrDecided           = "decided"
 	attrIsolatedMessageID = "isolated_message_id"
 	attrIsolatedAt        = "isolated_at"
 	attrUpdatedAt         = "updated_at"
@@ -77,13 +84,16 @@ func marshal(e ledger.Entry) item {
 	putText(it, attrLastClass, e.LastClass)
 	putText(it, attrLastError, e.LastError)
 	putText(it, attrCause, e.Cause)
-	if len(e.History) > 0 {
-		events := make([]types.AttributeValue, len(e.History))
-		for i, ev := range e.History {
-			events[i] = &types.AttributeValueMemberM{Value: marshalEvent(ev)}
-		}
-		it[attrHistory] = &types.AttributeValueMemberL{Value: events}
+	putList(it, attrHistory, e.History, marshalEvent)
+	putTime(it, attrLeaseUntil, e.LeaseUntil)
+	putTime(it, attrExpiresAt, e.ExpiresAt)
+	putText(it, attrProviderKey, e.ProviderKey)
+	if e.Unresolved {
+		it[attrUnresolved] = &types.AttributeValueMemberBOOL{Value: true}
 	}
+	putList(it, attrEvidence, e.Evidence, marshalEvidence)
+	putList(it, attrDecisions, e.Decisions, marshalDecision)
+	putText(it, attrDecided, e.Decided)
 	putText(it, attrIsolatedMessageID, e.IsolatedMessageID)
 	putTime(it, attrIsolatedAt, e.IsolatedAt)
 	putTime(it, attrUpdatedAt, e.UpdatedAt)
@@ -104,6 +114,35 @@ func marshalEvent(ev ledger.Event) item {
 	putText(it, "cause", ev.Cause)
 	putText(it, "error", ev.Error)
 	return it
+}
+
+func marshalEvidence(ev ledger.Evidence) item {
+	it := item{}
+	putTime(it, "at", ev.At)
+	putText(it, "token", ev.Token)
+	putText(it, "request_id", ev.RequestID)
+	putText(it, "note", ev.Note)
+	return it
+}
+
+func marshalDecision(d ledger.Decision) item {
+	it := item{}
+	putTime(it, "at", d.At)
+	putText(it, "by", d.By)
+	putText(it, "what", d.What)
+	putText(it, "reason", d.Reason)
+	return it
+}
+
+func putList[T any](it item, name string, list []T, marshal func(T) item) {
+	if len(list) == 0 {
+		return
+	}
+	values := make([]types.AttributeValue, len(list))
+	for i, v := range list {
+		values[i] = &types.AttributeValueMemberM{Value: marshal(v)}
+	}
+	it[name] = &types.AttributeValueMemberL{Value: values}
 }
 
 func putText[S ~string](it item, name string, s S) {
@@ -150,7 +189,14 @@ func unmarshal(it item) (ledger.Entry, error) {
 		LastClass:         readText[job.Class](&r, attrLastClass),
 		LastError:         readText[string](&r, attrLastError),
 		Cause:             readText[job.Cause](&r, attrCause),
-		History:           r.events(attrHistory),
+		History:           readList(&r, attrHistory, readEvent),
+		LeaseUntil:        r.time(attrLeaseUntil),
+		ExpiresAt:         r.time(attrExpiresAt),
+		ProviderKey:       readText[string](&r, attrProviderKey),
+		Unresolved:        r.bool(attrUnresolved),
+		Evidence:          readList(&r, attrEvidence, readEvidence),
+		Decisions:         readList(&r, attrDecisions, readDecision),
+		Decided:           readText[ledger.DecisionKind](&r, attrDecided),
 		IsolatedMessageID: readText[string](&r, attrIsolatedMessageID),
 		IsolatedAt:        r.time(attrIsolatedAt),
 		UpdatedAt:         r.time(attrUpdatedAt),
@@ -222,7 +268,20 @@ func (r *reader) time(name string) time.Time {
 	return time.UnixMilli(r.number(name)).UTC()
 }
 
-func (r *reader) events(name string) []ledger.Event {
+func (r *reader) bool(name string) bool {
+	v, ok := r.item[name]
+	if !ok {
+		return false
+	}
+	b, ok := v.(*types.AttributeValueMemberBOOL)
+	if !ok {
+		r.fail(name, "true or false")
+		return false
+	}
+	return b.Value
+}
+
+func readList[T any](r *reader, name string, read func(*reader) T) []T {
 	v, ok := r.item[name]
 	if !ok {
 		return nil
@@ -232,25 +291,47 @@ func (r *reader) events(name string) []ledger.Event {
 		r.fail(name, "a list")
 		return nil
 	}
-	events := make([]ledger.Event, 0, len(l.Value))
+	list := make([]T, 0, len(l.Value))
 	for _, v := range l.Value {
 		m, ok := v.(*types.AttributeValueMemberM)
 		if !ok {
-			r.fail(name, "a list of events")
+			r.fail(name, "a list of maps")
 			return nil
 		}
-		er := reader{item: m.Value}
-		events = append(events, ledger.Event{
-			At:      er.time("at"),
-			What:    readText[string](&er, "what"),
-			Attempt: int(er.number("attempt")),
-			Class:   readText[job.Class](&er, "class"),
-			Cause:   readText[job.Cause](&er, "cause"),
-			Error:   readText[string](&er, "error"),
-		})
+		each := reader{item: m.Value}
+		list = append(list, read(&each))
 		if r.err == nil {
-			r.err = er.err
+			r.err = each.err
 		}
 	}
-	return events
+	return list
+}
+
+func readEvent(r *reader) ledger.Event {
+	return ledger.Event{
+		At:      r.time("at"),
+		What:    readText[string](r, "what"),
+		Attempt: int(r.number("attempt")),
+		Class:   readText[job.Class](r, "class"),
+		Cause:   readText[job.Cause](r, "cause"),
+		Error:   readText[string](r, "error"),
+	}
+}
+
+func readEvidence(r *reader) ledger.Evidence {
+	return ledger.Evidence{
+		At:        r.time("at"),
+		Token:     readText[string](r, "token"),
+		RequestID: readText[string](r, "request_id"),
+		Note:      readText[string](r, "note"),
+	}
+}
+
+func readDecision(r *reader) ledger.Decision {
+	return ledger.Decision{
+		At:     r.time("at"),
+		By:     readText[string](r, "by"),
+		What:   readText[ledger.DecisionKind](r, "what"),
+		Reason: readText[string](r, "reason"),
+	}
 }

@@ -30,20 +30,27 @@ var entries = func() *rapid.Generator[ledger.Entry] {
 			"TTL": rapid.Custom(func(t *rapid.T) any { // DynamoDB reads it as seconds
 				return times.Draw(t, "ttl").(time.Time).Truncate(time.Second)
 			}),
-			"History": rapid.Custom(func(t *rapid.T) any {
-				h := rapid.SliceOfN(rapid.MakeCustom[ledger.Event](rapid.MakeConfig{
-					Types: map[reflect.Type]*rapid.Generator[any]{reflect.TypeFor[time.Time](): times},
-					Kinds: map[reflect.Kind]*rapid.Generator[any]{reflect.Int: counts.AsAny()},
-				}), 0, ledger.MaxHistory).Draw(t, "history")
-				if len(h) == 0 {
-					return []ledger.Event(nil)
-				}
-				return h
-			}),
+			"History":   lists[ledger.Event](times, counts),
+			"Evidence":  lists[ledger.Evidence](times, counts),
+			"Decisions": lists[ledger.Decision](times, counts),
 		}},
 	}
 	return rapid.MakeCustom[ledger.Entry](cfg)
 }()
+
+// lists makes lists of whatever fields their elements have; no list is nil and never empty.
+func lists[T any](times *rapid.Generator[any], counts *rapid.Generator[int]) *rapid.Generator[any] {
+	return rapid.Custom(func(t *rapid.T) any {
+		l := rapid.SliceOfN(rapid.MakeCustom[T](rapid.MakeConfig{
+			Types: map[reflect.Type]*rapid.Generator[any]{reflect.TypeFor[time.Time](): times},
+			Kinds: map[reflect.Kind]*rapid.Generator[any]{reflect.Int: counts.AsAny()},
+		}), 0, ledger.MaxHistory).Draw(t, "list")
+		if len(l) == 0 {
+			return []T(nil)
+		}
+		return l
+	})
+}
 
 func TestEntryRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -77,6 +84,8 @@ func fill(v reflect.Value) {
 		v.SetString("x")
 	case reflect.Int, reflect.Int64:
 		v.SetInt(3)
+	case reflect.Bool:
+		v.SetBool(true)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0))

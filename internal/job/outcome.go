@@ -85,6 +85,9 @@ type Failure struct {
 	Class Class
 	// RetryAfter is the dependency's own lower bound for the next attempt, zero if it gave none.
 	RetryAfter time.Duration
+	// Unresolved says that the external call may have taken effect all the same, so that the next
+	// attempt has to find out first.
+	Unresolved bool
 	Err        error
 }
 
@@ -96,7 +99,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 func AsFailure(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
-		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Err: err}
+		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Unresolved: f.Unresolved, Err: err}
 	}
 	return &Failure{Class: ClassUnknown, Err: err}
 }

@@ -5,14 +5,18 @@
 // an error that says why not. A store applies them under a conditional write; correctness rests on
 // that condition, never on a clock or on clean-up.
 //
-//	            Fail (budget left)
-//	              ┌────────┐
-//	              ▼        │
-//	(absent) ──▶ pending ──┴──▶ isolated ──▶ (DLQ)
-//	    │          │   ▲            │
-//	    │          │   └── Reopen ──┘
-//	    │          │
-//	    └──────────┴──▶ done │ expired │ terminal          final: nothing leaves
+//	            Fail (budget left)         Reopen (put back, redriven)
+//	              ┌────────┐            ┌───────────────────────────┐
+//	              ▼        │            ▼                           │
+//	(absent) ──▶ pending ──┴────────────┬──────────────────────▶ isolated ──▶ (DLQ)
+//	    │          │  ▲                 │                           │
+//	    │    Claim ▼  │ Fail            │ Fail (permanent, spent)   │ Decide (sent, drop)
+//	    │        running ───────────────┘                           │
+//	    │          │  Complete (own token)                          │
+//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: nothing leaves
+//
+// Jobs with an effect inside the ledger's own database go from pending to done in one transaction.
+// Those with an effect outside are claimed first: running, under an owner token and a lease.
 package ledger
 
 import (
@@ -31,6 +35,8 @@ type Status string
 const (
 	// Pending: the job may run; attempts may have failed.
 	Pending Status = "pending"
+	// Running: a delivery has claimed the job and holds its lease.
+	Running Status = "running"
 	// Isolated: recorded as isolated; its message is on the DLQ or on its way there.
 	Isolated Status = "isolated"
 	// Done: the effect happened, or turned out not to be wanted any more.
@@ -97,6 +103,24 @@ type Entry struct {
 	Cause     job.Cause `json:"cause,omitzero"`
 	History   []Event   `json:"history,omitzero"`
 
+	// LeaseUntil is when the claim of a running entry ends. A running entry without it is not free.
+	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
+	// ExpiresAt is the business's own end of the job, after which its effect is not wanted any more;
+	// zero when the kind has none.
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
+	// never changes.
+	ProviderKey string `json:"providerKey,omitzero"`
+	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
+	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
+	Unresolved bool `json:"unresolved,omitzero"`
+	// Evidence is what was learned of external calls, append-only.
+	Evidence []Evidence `json:"evidence,omitzero"`
+	// Decisions are what people decided of an ambiguous job, append-only. Decided is the one that is
+	// still to be spent by a reopening.
+	Decisions []Decision   `json:"decisions,omitzero"`
+	Decided   DecisionKind `json:"decided,omitzero"`
+
 	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when.
 	IsolatedMessageID string    `json:"isolatedMessageId,omitzero"`
 	IsolatedAt        time.Time `json:"isolatedAt,omitzero"`
@@ -117,6 +141,8 @@ var (
 	ErrFinal = errors.New("entry is final")
 	// ErrIsolated: the entry is isolated.
 	ErrIsolated = errors.New("entry is isolated")
+	// ErrLeaseLost: another delivery has taken the claim over.
+	ErrLeaseLost = errors.New("lease is lost")
 	// ErrContended: a conflicting write won every time; no write of ours is known.
 	ErrContended = errors.New("ledger is contended")
 	// ErrUnavailable: a call to the ledger failed as a whole; whether it wrote is unknown.
@@ -157,28 +183,40 @@ func (e Entry) Open(d job.Delivery) Entry {
 	}
 }
 
-// check refuses what neither a failure nor an isolation may touch.
-func (e Entry) check() error {
+// check refuses what the delivery with the token may not touch.
+func (e Entry) check(token string) error {
 	switch {
 	case e.Status.Final():
 		return ErrFinal
 	case e.Status == Isolated:
 		return ErrIsolated
+	case e.Status == Running && e.Owner != token:
+		return ErrLeaseLost
 	}
 	return nil
+}
+
+// release ends a claim.
+func (e Entry) release() Entry {
+	e.Status, e.LeaseUntil = Pending, time.Time{}
+	return e
 }
 
 // Fail records a failed attempt. The returned entry is pending with the time of its next attempt,
 // or isolated when the failure is permanent or a budget is spent. An attempt that failed while
 // another delivery's failure is already waiting for its retry spends nothing: NotYetError.
 func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, random float64) (Entry, error) {
-	if err := e.check(); err != nil {
+	if err := e.check(d.Token); err != nil {
 		return e, err
 	}
 	if e.RetryAt.After(now) {
 		return e, &NotYetError{Until: e.RetryAt}
 	}
-	e = e.Open(d)
+	e = e.Open(d).release()
+	// Of a claim it says whether its own call is resolved; without one the mark of an earlier claim stays.
+	if e.ProviderKey != "" {
+		e.Unresolved = f.Unresolved
+	}
 	e.Attempts++
 	e.LastClass, e.LastError = f.Class, job.SafeText(f.Error())
 	e = e.note(Event{At: now, What: EventFailed, Attempt: e.Attempts, Class: f.Class, Error: e.LastError})
@@ -196,10 +234,10 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 
 // Isolate records an isolation that is not a failed attempt, such as spent hops.
 func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause, reason string, now time.Time) (Entry, error) {
-	if err := e.check(); err != nil {
+	if err := e.check(d.Token); err != nil {
 		return e, err
 	}
-	e = e.Open(d)
+	e = e.Open(d).release()
 	e.LastClass, e.LastError = class, job.SafeText(reason)
 	return e.isolate(d, cause, now), nil
 }
@@ -212,10 +250,10 @@ func (e Entry) isolate(d job.Delivery, cause job.Cause, now time.Time) Entry {
 
 // Finish ends a job without running it, such as one that expired.
 func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, now time.Time) (Entry, error) {
-	if err := e.check(); err != nil {
+	if err := e.check(d.Token); err != nil {
 		return e, err
 	}
-	e = e.Open(d)
+	e = e.Open(d).release()
 	e.Status, e.Outcome, e.FinalAt, e.RetryAt = status, outcome, now, time.Time{}
 	e.TTL = now.Add(r.Retention)
 	return e, nil
@@ -246,7 +284,7 @@ func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 	// Equal counts as before: nothing isolated in a millisecond was received from the DLQ in it.
 	case !d.SentAt.After(e.IsolatedAt):
 		return Stray
-	case e.LastClass == job.Ambiguous:
+	case e.LastClass == job.Ambiguous && e.Decided != NotSent:
 		return Undecided
 	case e.Redrives >= r.MaxRedrives:
 		return Exhausted
@@ -265,6 +303,9 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	}
 	e.Status, e.Cause = Pending, ""
 	e.Redrives++
+	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
+		e.Unresolved, e.Decided = false, ""
+	}
 	e.BudgetFrom, e.Hops = e.Attempts, 0
 	e.IsolatedMessageID, e.IsolatedAt, e.RetryAt = "", time.Time{}, time.Time{}
 	if !d.Envelope.Deadline.IsZero() {
@@ -300,7 +341,7 @@ func (r Rules) Complete(d job.Delivery, status Status, outcome string, now time.
 // Accepts says whether the entry would let a completion pass at now: neither final nor isolated,
 // and no retry waiting. The store's condition is the same rule.
 func (e Entry) Accepts(now time.Time) bool {
-	return e.check() == nil && !e.RetryAt.After(now)
+	return (e.Version == 0 || e.Status == Pending) && !e.RetryAt.After(now)
 }
 
 // Refusal says what a refused completion means for the delivery with the given token. An entry that
@@ -316,6 +357,8 @@ func (e Entry) Refusal(token string, now time.Time) job.Result {
 		return job.Result{Verdict: job.FoundIsolated, Err: err}
 	case e.RetryAt.After(now):
 		return job.Result{Verdict: job.Blocked, Until: e.RetryAt, Err: err}
+	case e.Status == Running:
+		return job.Result{Verdict: job.Blocked, Until: e.LeaseUntil, Err: err}
 	}
 	return job.Result{Verdict: job.Blocked, Err: err}
 }

@@ -1,0 +1,160 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+)
+
+// Evidence is what one delivery learned of an external call.
+type Evidence struct {
+	At time.Time `json:"at"`
+	// Token is the delivery's owner token.
+	Token string `json:"token"`
+	// RequestID is the provider's own id of the accepted request, if there is one.
+	RequestID string `json:"requestId,omitzero"`
+	Note      string `json:"note,omitzero"`
+}
+
+// DecisionKind is what a person decided of an ambiguous job.
+type DecisionKind string
+
+// The decisions.
+const (
+	// Sent: it did take effect; the entry becomes done.
+	Sent DecisionKind = "sent"
+	// NotSent: it did not; the job may be redriven once.
+	NotSent DecisionKind = "not-sent"
+	// Drop: whatever happened, it is over; the entry becomes terminal.
+	Drop DecisionKind = "drop"
+)
+
+// Decision records who decided what, and why.
+type Decision struct {
+	At     time.Time    `json:"at"`
+	By     string       `json:"by"`
+	What   DecisionKind `json:"what"`
+	Reason string       `json:"reason"`
+}
+
+// ErrUndecidable: the decision contradicts what the entry knows.
+var ErrUndecidable = errors.New("decision refused")
+
+// Lease is what a claim asks for.
+type Lease struct {
+	// Until is when the claim ends if nobody completes, releases or renews it.
+	Until time.Time
+	// ProviderKey is stored with the first claim; later claims keep the first one's.
+	ProviderKey string
+	// ExpiresAt is the business's own end of the job, zero for none.
+	ExpiresAt time.Time
+}
+
+// Claim gives the delivery the right to make the external call. The returned entry is marked
+// unresolved, because from here on a call may be made; unresolvedBefore says whether it was so already, in which
+// case the call's outcome is to be looked up before anything else. Its errors are ErrFinal,
+// ErrIsolated, and NotYetError while a retry waits or another delivery's lease lives.
+//
+// A store does this in one conditional write, whose condition is the same rule.
+func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed Entry, unresolvedBefore bool, err error) {
+	switch {
+	case e.Status.Final():
+		return e, false, ErrFinal
+	case e.Status == Isolated:
+		return e, false, ErrIsolated
+	case e.RetryAt.After(now):
+		return e, false, &NotYetError{Until: e.RetryAt}
+	case e.Status == Running && !e.Free(now):
+		return e, false, &NotYetError{Until: e.LeaseUntil}
+	}
+	unresolvedBefore = e.Unresolved
+	e = e.Open(d)
+	e.Status, e.Owner, e.LeaseUntil, e.Unresolved = Running, d.Token, l.Until, true
+	e.RetryAt = time.Time{}
+	if e.ProviderKey == "" {
+		e.ProviderKey = l.ProviderKey
+	}
+	if e.ExpiresAt.IsZero() {
+		e.ExpiresAt = l.ExpiresAt
+	}
+	return e, unresolvedBefore, nil
+}
+
+// Free says whether a running entry's lease has ended. Without a lease time it has not.
+func (e Entry) Free(now time.Time) bool {
+	return !e.LeaseUntil.IsZero() && !e.LeaseUntil.After(now)
+}
+
+// CompleteClaim ends a claimed job with its outcome. Only the claim's owner may; that its lease has
+// expired does not matter as long as nobody took it over: a known acceptance is never thrown away.
+func (r Rules) CompleteClaim(e Entry, d job.Delivery, status Status, outcome, requestID string, now time.Time) (Entry, error) {
+	if e.Status.Final() {
+		return e, ErrFinal
+	}
+	if e.Status != Running || e.Owner != d.Token {
+		return e, ErrLeaseLost
+	}
+	if requestID != "" {
+		e = e.learn(Evidence{At: now, Token: d.Token, RequestID: requestID})
+	}
+	e.Unresolved = false
+	return r.Finish(e, d, status, outcome, now)
+}
+
+// Learn appends evidence to an entry, whoever owns it and whatever its status.
+func (r Rules) Learn(e Entry, ev Evidence) (Entry, error) {
+	if e.Version == 0 {
+		return e, fmt.Errorf("learn of a job without an entry: %w", ErrLeaseLost)
+	}
+	return e.learn(ev), nil
+}
+
+func (e Entry) learn(ev Evidence) Entry {
+	ev.Note = job.SafeText(ev.Note)
+	all := append(append(make([]Evidence, 0, len(e.Evidence)+1), e.Evidence...), ev)
+	// The oldest stays: it is the first call's.
+	if len(all) > MaxHistory {
+		all = append(all[:1], all[2:]...)
+	}
+	e.Evidence = all
+	return e
+}
+
+// Decide records what a person decided of an ambiguous job: Sent and Drop end it, NotSent lets it be
+// redriven once. Its error wraps ErrUndecidable and says why: the job is not isolated as ambiguous,
+// or NotSent contradicts a request id that the provider gave, or comes after the job's expiry.
+func (r Rules) Decide(e Entry, decision Decision) (Entry, error) {
+	refuse := func(format string, args ...any) (Entry, error) {
+		return e, fmt.Errorf("%w: %s", ErrUndecidable, fmt.Sprintf(format, args...))
+	}
+	if e.Status != Isolated || e.LastClass != job.Ambiguous {
+		return refuse("the job is %s with class %q, only an isolated ambiguous job is decided", e.Status, e.LastClass)
+	}
+	if decision.By == "" || decision.Reason == "" {
+		return refuse("a decision needs a name and a reason")
+	}
+	switch decision.What {
+	case NotSent:
+		for _, ev := range e.Evidence {
+			if ev.RequestID != "" {
+				return refuse("the provider accepted request %s", ev.RequestID)
+			}
+		}
+		if !e.ExpiresAt.IsZero() && !decision.At.Before(e.ExpiresAt) {
+			return refuse("the job expired at %s: drop it", e.ExpiresAt.UTC().Format(time.RFC3339))
+		}
+		e.Decided = NotSent
+	case Sent, Drop:
+		e.Status, e.Outcome = Done, "sent, decided by hand"
+		if decision.What == Drop {
+			e.Status, e.Outcome = Terminal, "dropped, decided by hand"
+		}
+		e.FinalAt, e.TTL, e.Unresolved, e.Decided = decision.At, decision.At.Add(r.Retention), false, ""
+	default:
+		return refuse("%q is none of %s, %s, %s", decision.What, Sent, NotSent, Drop)
+	}
+	e.Decisions = append(append(make([]Decision, 0, len(e.Decisions)+1), e.Decisions...), decision)
+	return e, nil
+}

@@ -1,0 +1,140 @@
+package ledger
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"acklast/internal/job"
+)
+
+var lease = Lease{Until: t0.Add(time.Minute), ProviderKey: "key-1", ExpiresAt: t0.Add(time.Hour)}
+
+// claimed is an entry that delivery m1 holds, as a store would return it.
+func claimed(t *testing.T) Entry {
+	t.Helper()
+	e, before, err := rules.Claim(Entry{}, delivery("m1", t0), lease, t0)
+	if err != nil || before || e.Status != Running || e.Owner != "token-m1" || !e.Unresolved || e.ProviderKey != "key-1" {
+		t.Fatalf("Claim() = %+v, %v, %v", e, before, err)
+	}
+	return stored(e)
+}
+
+func TestClaimIsExclusiveWhileItsLeaseLives(t *testing.T) {
+	e := claimed(t)
+	var held *NotYetError
+	if _, _, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until.Add(-1)); !errors.As(err, &held) || !held.Until.Equal(lease.Until) {
+		t.Errorf("second claim: %v, want the end of the first lease", err)
+	}
+	later := Lease{Until: t0.Add(time.Hour), ProviderKey: "key-2"}
+	taken, before, err := rules.Claim(e, delivery("m2", t0), later, lease.Until)
+	if err != nil || !before || taken.Owner != "token-m2" || taken.ProviderKey != "key-1" || !taken.ExpiresAt.Equal(lease.ExpiresAt) {
+		t.Errorf("take-over: %+v, unresolved before %v, %v", taken, before, err)
+	}
+	e.LeaseUntil = time.Time{}
+	if _, _, err := rules.Claim(e, delivery("m2", t0), later, t0.Add(24*time.Hour)); !errors.As(err, &held) {
+		t.Errorf("a running entry without a lease time was free: %v", err)
+	}
+}
+
+func TestClaimRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entry Entry
+		want  error
+	}{
+		"final":    {Entry{Status: Done, Version: 1}, ErrFinal},
+		"isolated": {Entry{Status: Isolated, Version: 1}, ErrIsolated},
+	} {
+		if _, _, err := rules.Claim(tt.entry, delivery("m2", t0), lease, t0); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var notYet *NotYetError
+	if _, _, err := rules.Claim(Entry{Status: Pending, Version: 1, RetryAt: t0.Add(1)}, delivery("m2", t0), lease, t0); !errors.As(err, &notYet) {
+		t.Errorf("a waiting retry was claimed: %v", err)
+	}
+}
+
+func TestOnlyTheOwnerCompletes(t *testing.T) {
+	e := claimed(t)
+	if _, err := rules.CompleteClaim(e, delivery("m2", t0), Done, "accepted", "req-2", t0); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("another's completion: %v", err)
+	}
+	// Its own lease expired and nobody took over: a known acceptance stands.
+	done, err := rules.CompleteClaim(e, delivery("m1", t0), Done, "accepted", "req-1", lease.Until.Add(time.Hour))
+	if err != nil || done.Status != Done || done.Unresolved || !done.LeaseUntil.IsZero() || done.Evidence[0].RequestID != "req-1" {
+		t.Errorf("CompleteClaim() = %+v, %v", done, err)
+	}
+	if _, err := rules.CompleteClaim(stored(done), delivery("m1", t0), Done, "accepted", "", t0); !errors.Is(err, ErrFinal) {
+		t.Errorf("completing twice: %v", err)
+	}
+	// Who lost it appends what it learned.
+	if e, err = rules.Learn(stored(done), Evidence{At: t0, Token: "token-m2", RequestID: "req-2"}); err != nil || len(e.Evidence) != 2 || e.Status != Done {
+		t.Errorf("Learn() = %+v, %v", e, err)
+	}
+}
+
+func TestFailureOfAClaim(t *testing.T) {
+	e := claimed(t)
+	if _, err := rules.Fail(e, delivery("m2", t0), boom, t0, 0); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("another's failure: %v", err)
+	}
+	resolved, err := rules.Fail(e, delivery("m1", t0), boom, t0, 0)
+	if err != nil || resolved.Status != Pending || resolved.Unresolved || !resolved.LeaseUntil.IsZero() {
+		t.Errorf("a failure whose outcome is known: %+v, %v", resolved, err)
+	}
+	timeout := &job.Failure{Class: job.Transient, Unresolved: true, Err: errors.New("timeout")}
+	unresolved, err := rules.Fail(e, delivery("m1", t0), timeout, t0, 0)
+	if err != nil || !unresolved.Unresolved {
+		t.Errorf("a timeout: %+v, %v", unresolved, err)
+	}
+	// The mark survives the retry's own claim, and tells it to look first.
+	if _, before, err := rules.Claim(stored(unresolved), delivery("m3", t0), lease, unresolved.RetryAt); err != nil || !before {
+		t.Errorf("the next claim was not told: %v, %v", before, err)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	ambiguous := stored(Entry{Key: "k/1", Status: Isolated, LastClass: job.Ambiguous, Cause: job.CauseAmbiguous,
+		IsolatedMessageID: "m1", IsolatedAt: t0, Unresolved: true, ProviderKey: "key-1", ExpiresAt: t0.Add(time.Hour)})
+	by := func(what DecisionKind) Decision {
+		return Decision{At: t0.Add(time.Minute), By: "ada", What: what, Reason: "asked the provider"}
+	}
+	for what, status := range map[DecisionKind]Status{Sent: Done, Drop: Terminal, NotSent: Isolated} {
+		e, err := rules.Decide(ambiguous, by(what))
+		if err != nil || e.Status != status || len(e.Decisions) != 1 || e.Decisions[0].By != "ada" || e.Status.Final() != !e.TTL.IsZero() {
+			t.Errorf("%s: %+v, %v", what, e, err)
+		}
+	}
+
+	back := delivery("m2", t0.Add(time.Minute))
+	if got := rules.Arrive(ambiguous, back); got != Undecided {
+		t.Errorf("undecided: %v", got)
+	}
+	decided, _ := rules.Decide(ambiguous, by(NotSent))
+	if got := rules.Arrive(decided, back); got != PutBack {
+		t.Errorf("decided: %v", got)
+	}
+	open, err := rules.Reopen(stored(decided), back, t0.Add(2*time.Minute))
+	if err != nil || open.Unresolved || open.Decided != "" || len(open.Decisions) != 1 {
+		t.Errorf("the decision is spent by the reopening: %+v, %v", open, err)
+	}
+
+	refused := map[string]func(*Entry, *Decision){
+		"not isolated":       func(e *Entry, _ *Decision) { e.Status = Pending },
+		"not ambiguous":      func(e *Entry, _ *Decision) { e.LastClass = job.Rejected },
+		"final":              func(e *Entry, _ *Decision) { e.Status = Done },
+		"no name":            func(_ *Entry, d *Decision) { d.By = "" },
+		"no reason":          func(_ *Entry, d *Decision) { d.Reason = "" },
+		"unknown":            func(_ *Entry, d *Decision) { d.What = "maybe" },
+		"evidence says sent": func(e *Entry, _ *Decision) { e.Evidence = []Evidence{{Token: "x"}, {RequestID: "req-1"}} },
+		"past its expiry":    func(_ *Entry, d *Decision) { d.At = t0.Add(time.Hour) },
+	}
+	for name, spoil := range refused {
+		e, d := ambiguous, by(NotSent)
+		spoil(&e, &d)
+		if got, err := rules.Decide(e, d); !errors.Is(err, ErrUndecidable) || len(got.Decisions) != 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
