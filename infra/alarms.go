@@ -75,20 +75,20 @@ func (st *stack) alarms() []alarm {
 			name: "dlq-age",
 			todo: fmt.Sprintf("Isolated jobs are older than %v. SQS deletes them %v after they were sent, so redrive, decide or discard them. "+
 				"Only a hint: SQS leaves out messages that were received three times.", i.DLQAge, s.Numbers.DLQRetention),
-			metric: queueMetric(q.dlq, sqsOldest, maximum, "oldest"),
+			metric: queueMetric(q.dlq, sqsOldest, maximum, ""),
 			limit:  i.DLQAge.Seconds(), minutes: 5, datapoints: 5,
 		}, {
 			// The median: one job that fails again and again must not look like a system that is slow.
 			name: "slow",
 			todo: fmt.Sprintf("Half of the jobs end more than %v after they are due, and the shortest budget is %v. "+
 				"If the lanes are long, raise the concurrency cap; if the dependency is slow, see its own alarms.", i.NearDeadline, i.ShortestBudget),
-			metric: st.workerMetric(telemetry.MetricTerminalLatency, "p50", "p50"),
+			metric: st.workerMetric(telemetry.MetricTerminalLatency, "p50", ""),
 			limit:  float64(i.NearDeadline.Milliseconds()), minutes: 5, datapoints: 3,
 		}, {
 			name: "late",
 			todo: "Jobs ended after their deadline, late or expired, as their kind's late policy says. " +
 				"Find them by status in the ledger, and see whether they waited (waiting, slow) or failed (failing).",
-			metric: st.workerMetric(telemetry.MetricLateness, "SampleCount", "late"),
+			metric: st.workerMetric(telemetry.MetricLateness, "SampleCount", ""),
 			limit:  1, minutes: 5, datapoints: 1,
 		}, {
 			name: "failing",
@@ -99,17 +99,17 @@ func (st *stack) alarms() []alarm {
 			name: "worker-errors",
 			todo: "The worker crashed, timed out, or could confirm nothing of a whole batch (ledger or queues do not answer). " +
 				"See its log. The work is safe: SQS delivers it again, and the ledger knows what is done.",
-			metric: functionMetric(st.worker.fn, lambdaErrors, sum, "errors"), limit: 1, minutes: 5, datapoints: 3,
+			metric: functionMetric(st.worker.fn, lambdaErrors, sum, ""), limit: 1, minutes: 5, datapoints: 3,
 		}, {
 			name: "worker-throttles",
 			todo: "Lambda refuses to run the worker: the account's concurrency, or the function's own reserve, is used up. " +
 				"Each refusal spends one receive of every message in its batch. Raise the quota or lower the caps.",
-			metric: functionMetric(st.worker.fn, lambdaThrottles, sum, "throttles"), limit: 1, minutes: 5, datapoints: 3,
+			metric: functionMetric(st.worker.fn, lambdaThrottles, sum, ""), limit: 1, minutes: 5, datapoints: 3,
 		}, {
 			name: "redrive-errors",
 			todo: "The redrive function crashed or timed out. Ask for the run's status and run it again: " +
 				"at most the calls that were in flight are repeated, and the ledger absorbs them.",
-			metric: functionMetric(st.redrive.fn, lambdaErrors, sum, "errors"), limit: 1, minutes: 1, datapoints: 1,
+			metric: functionMetric(st.redrive.fn, lambdaErrors, sum, ""), limit: 1, minutes: 1, datapoints: 1,
 		},
 	}
 	// A message on a lane may wait for its delay before it is ready, and its age may count that.
@@ -128,8 +128,8 @@ func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []
 				"If the worker is healthy, raise the lane's concurrency cap.", lane, i.NearDeadline, delay, i.ShortestBudget),
 			// Without a ready message the oldest one is in flight, or not due.
 			metric: expression("IF(ready > 0, oldest, 0)", "oldest ready", map[string]awscloudwatch.IMetric{
-				"ready":  queueMetric(q, sqsVisible, maximum, "ready"),
-				"oldest": queueMetric(q, sqsOldest, maximum, "oldest"),
+				"ready":  queueMetric(q, sqsVisible, maximum, ""),
+				"oldest": queueMetric(q, sqsOldest, maximum, ""),
 			}),
 			limit: (delay + i.NearDeadline).Seconds(), minutes: 3, datapoints: 3,
 		}, {
@@ -138,15 +138,15 @@ func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []
 				"throttled (worker-throttles) or broken (worker-errors).", lane, i.Stalled, constructID(lane)),
 			// A queue that deletes nothing may report nothing, which is what FILL is for.
 			metric: expression("IF(ready > 0 AND FILL(acknowledged, 0) == 0, 1, 0)", "stalled", map[string]awscloudwatch.IMetric{
-				"ready":        queueMetric(q, sqsVisible, minimum, "ready"),
-				"acknowledged": queueMetric(q, sqsDeleted, sum, "acknowledged"),
+				"ready":        queueMetric(q, sqsVisible, minimum, ""),
+				"acknowledged": queueMetric(q, sqsDeleted, sum, ""),
 			}),
 			limit: 1, minutes: stalled, datapoints: stalled,
 		}, {
 			name: lane + "-age",
 			todo: fmt.Sprintf("The oldest job on the %s lane is older than %v. SQS deletes it at %v without asking, and without a DLQ. "+
 				"Get the lane moving, or take the jobs out; never purge.", lane, i.LaneAge, s.Numbers.LaneRetention),
-			metric: queueMetric(q, sqsOldest, maximum, "oldest"),
+			metric: queueMetric(q, sqsOldest, maximum, ""),
 			limit:  i.LaneAge.Seconds(), minutes: 5, datapoints: 5,
 		},
 	}
@@ -156,8 +156,8 @@ func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []
 // a single one that fails ten times in an hour is its own matter, and ends on the DLQ.
 func (st *stack) failing() awscloudwatch.MathExpression {
 	return expression("IF(retried >= 5, 100 * retried / (retried + acknowledged), 0)", "% retried", map[string]awscloudwatch.IMetric{
-		"retried":      st.workerMetric(telemetry.MetricRetried, sum, "retried"),
-		"acknowledged": st.workerMetric(telemetry.MetricAcknowledged, sum, "acknowledged"),
+		"retried":      st.workerMetric(telemetry.MetricRetried, sum, ""),
+		"acknowledged": st.workerMetric(telemetry.MetricAcknowledged, sum, ""),
 	})
 }
 

@@ -39,11 +39,16 @@ const (
 
 var minute = awscdk.Duration_Minutes
 
+// metric is one by the minute. The label is the dashboard's; an alarm has none.
 func metric(namespace, name, statistic, label string, dimensions map[string]*string) awscloudwatch.Metric {
-	return awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
-		Namespace: &namespace, MetricName: &name, Statistic: &statistic, Label: &label,
+	props := &awscloudwatch.MetricProps{
+		Namespace: &namespace, MetricName: &name, Statistic: &statistic,
 		DimensionsMap: &dimensions, Period: minute(jsii.Number(1)),
-	})
+	}
+	if label != "" {
+		props.Label = &label
+	}
+	return awscloudwatch.NewMetric(props)
 }
 
 func queueMetric(q awssqs.Queue, name, statistic, label string) awscloudwatch.Metric {

@@ -88,9 +88,9 @@ var settings = []setting{
 	duration("laneAge", func(s *Settings) *time.Duration { return &s.Infra.LaneAge }),
 	duration("dlqAge", func(s *Settings) *time.Duration { return &s.Infra.DLQAge }),
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
-	flag("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
-	flag("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
-	flag("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
+	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
+	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
 }
@@ -120,7 +120,7 @@ func count(name string, field func(*Settings) *int) setting {
 	}}
 }
 
-func flag(name string, field func(*Settings) *bool) setting {
+func yesNo(name string, field func(*Settings) *bool) setting {
 	return setting{name, func(s *Settings, v string) (err error) {
 		if *field(s), err = strconv.ParseBool(v); err != nil {
 			return errors.New("want true or false")

@@ -90,7 +90,8 @@ func (i Infra) Validate(s Settings) error {
 		"lane age limit is %v, not between %v and the lane retention of %v", i.LaneAge, MaxDelay, s.LaneRetention)
 	must(i.ProducerDelay >= 0 && i.ProducerDelay <= MaxDelay,
 		"producer delay is %v, but SQS delays a message by at most %v", i.ProducerDelay, MaxDelay)
-	must(i.DLQAge > 0 && i.DLQAge < s.DLQRetention-s.LaneRetention,
+	// Where the retentions themselves are wrong, s.Validate says so.
+	must(i.DLQAge > 0 && (i.DLQAge < s.DLQRetention-s.LaneRetention || s.DLQRetention <= s.LaneRetention),
 		"DLQ age limit is %v, not below DLQ retention less lane retention = %v: a message that SQS moved keeps the clock of its lane and could be deleted before the alarm",
 		i.DLQAge, s.DLQRetention-s.LaneRetention)
 	return errors.Join(errs...)
