@@ -22,13 +22,14 @@ func (st *stack) grantWorker(role awsiam.IRole) {
 		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility")
 	allow(role, on(q.recovery, q.dlq), "sqs:SendMessage")
 
-	// A transaction needs the right to each of its parts. Nothing ever deletes an entry but its TTL.
-	allow(role, tableARNs(t.ledger),
-		"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem")
+	// A transaction needs the right to each of its parts, and every write to an entry is an update,
+	// also the first. Nothing ever deletes an entry but its TTL.
+	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
 	// Whether the run that brought a job back was revoked.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem")
 	// reservation.expire moves a reservation that is there, and gives its units back.
-	allow(role, tableARNs(t.reservations, t.resources), "dynamodb:GetItem", "dynamodb:UpdateItem")
+	allow(role, tableARNs(t.reservations, t.resources), "dynamodb:UpdateItem")
+	allow(role, tableARNs(t.reservations), "dynamodb:GetItem")
 	// reminder.send looks at the subscription before it sends.
 	allow(role, tableARNs(t.subscriptions), "dynamodb:GetItem")
 	st.grantKey(role)

@@ -70,10 +70,9 @@ func TestWorkerMay(t *testing.T) {
 		grid("sqs:acklast-source sqs:acklast-recovery",
 			"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"),
 		grid("sqs:acklast-recovery sqs:acklast-dlq", "sqs:SendMessage"),
-		grid("dynamodb:table/acklast-ledger",
-			"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"),
+		grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-reservations", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-resources", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-operations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
-		grid("dynamodb:table/acklast-reservations dynamodb:table/acklast-resources", "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		grid("logs:log-group:/aws/lambda/acklast-worker:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
