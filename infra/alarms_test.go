@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,15 @@ func TestAlarms(t *testing.T) {
 		want[lane+"-stalled"] = "IF(ready > 0 AND FILL(acknowledged, 0) == 0, 1, 0); acknowledged = " + q + "NumberOfMessagesDeleted Sum 60; " +
 			"ready = " + q + "ApproximateNumberOfMessagesVisible Minimum 60 ≥ 1, 5 of 5"
 		want[lane+"-age"] = q + "ApproximateAgeOfOldestMessage Maximum 60 ≥ 172800, 5 of 5"
+	}
+	doc, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range want {
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/deploy.md does not tell of %s", name)
+		}
 	}
 	got := map[string]string{}
 	for _, id := range tm.of("AWS::CloudWatch::Alarm") {

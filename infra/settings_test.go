@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,24 @@ func TestSettingsAreDocumented(t *testing.T) {
 		if !strings.Contains(string(doc), "| `"+s.name+"` |") {
 			t.Errorf("docs/deploy.md has no line for %s", s.name)
 		}
+	}
+}
+
+func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
+	manifest, err := os.ReadFile("../package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loose := regexp.MustCompile(`"[~^><*]|latest`).Find(manifest); loose != nil {
+		t.Errorf("package.json pins nothing with %s", loose)
+	}
+	lock, err := os.ReadFile("../package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whoever installs has a registry of their own; .npmrc keeps ours out.
+	if strings.Contains(string(lock), `"resolved"`) || !strings.Contains(string(lock), `"integrity"`) {
+		t.Error("package-lock.json names where packages came from, or does not say what they are")
 	}
 }
 
