@@ -14,10 +14,10 @@ import (
 )
 
 func main() {
-	defer jsii.Close()
-	if err := run("dist"); err != nil {
+	err := run("dist")
+	jsii.Close()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "acklast:", err)
-		jsii.Close()
 		os.Exit(1)
 	}
 }

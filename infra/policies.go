@@ -100,10 +100,10 @@ func (st *stack) readStatements() []awsiam.PolicyStatement {
 			"lambda:GetEventSourceMapping"),
 		statement([]*string{st.worker.logs.LogGroupArn(), st.redrive.logs.LogGroupArn()},
 			"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
-		// These know no resources: metrics belong to the account, and a query's results to who asked.
+		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
+		// have names, but to list them by anything else needs the right to all.
 		statement([]*string{jsii.String("*")}, "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics",
-			"cloudwatch:ListMetrics", "logs:GetQueryResults", "logs:StopQuery"),
-		statement([]*string{st.arn("cloudwatch", "alarm:"+st.settings.Stack+"-*")}, "cloudwatch:DescribeAlarms"),
+			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
 		statement([]*string{st.dashboardARN()}, "cloudwatch:GetDashboard"),
 	}
 	if st.key != nil {

@@ -145,8 +145,7 @@ var mayRead = slices.Concat(
 	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
-	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "logs:GetQueryResults", "logs:StopQuery"),
-	grid("cloudwatch:alarm:acklast-*", "cloudwatch:DescribeAlarms"),
+	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
 	grid("cloudwatch:dashboard/acklast", "cloudwatch:GetDashboard"),
 )
 

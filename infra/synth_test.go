@@ -317,7 +317,7 @@ func (tm template) graph() map[string][]string {
 	out := map[string][]string{}
 	for id, r := range tm.Resources {
 		found := map[string]bool{}
-		references(map[string]any(r.Properties), found)
+		references(r.Properties, found)
 		for _, d := range r.DependsOn {
 			found[d] = true
 		}
