@@ -50,3 +50,6 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
+
+// The CDK command line ships Go templates whose names no Go tool can read.
+ignore ./node_modules
