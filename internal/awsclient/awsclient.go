@@ -20,14 +20,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// Load reads the SDK's default configuration and gives it the HTTP client of this package.
+// Load reads the SDK's default configuration and wraps its HTTP client as this package needs it.
 func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.Config, error) {
-	cfg, err := config.LoadDefaultConfig(ctx, append([]func(*config.LoadOptions) error{
-		config.WithHTTPClient(inMemory{awshttp.NewBuildableClient()}),
-	}, options...)...)
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("load AWS configuration: %w", err)
 	}
+	// Around what was loaded and not instead of it: it may carry a CA bundle (AWS_CA_BUNDLE). Without
+	// one there is none yet.
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = awshttp.NewBuildableClient()
+	}
+	cfg.HTTPClient = inMemory{cfg.HTTPClient}
 	return cfg, nil
 }
 
@@ -47,7 +51,7 @@ func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
 // inMemory hands net/http a body it can close without looking at the connection. The SDK closes its
 // own body when an answer arrives before the body was read to its end, and net/http then drops the
 // connection in the middle of that answer; a fast local engine makes this happen every few calls.
-type inMemory struct{ next config.HTTPClient }
+type inMemory struct{ next aws.HTTPClient }
 
 func (c inMemory) Do(req *http.Request) (*http.Response, error) {
 	if req.Body != nil && req.Body != http.NoBody {

@@ -146,6 +146,8 @@ func TestParseMemoryGainsNothingFromForgery(t *testing.T) {
 		"wrong type":   {Type: "Binary", Binary: []byte(`{"attempt":3}`)},
 		"deep":         {Type: "String", String: `{"run":` + deep + `}`},
 		"empty":        {Type: "String"},
+		"not in SQS":   {Type: "String", String: `{"run":"\uffff"}`},
+		"long run":     {Type: "String", String: `{"run":"` + strings.Repeat("x", 600) + `"}`},
 	} {
 		if m, err := ParseMemory(a); err == nil || m != (Memory{}) {
 			t.Errorf("%s: ParseMemory() = %+v, %v, want nothing and an error", name, m, err)
@@ -157,8 +159,8 @@ func TestMemoryTravels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := Memory{
 			Attempt: rapid.IntRange(0, 1000).Draw(t, "attempt"), Hops: rapid.IntRange(0, 1000).Draw(t, "hops"),
-			Redrives: rapid.IntRange(0, 9).Draw(t, "redrives"), Run: rapid.StringN(0, 40, 200).Draw(t, "run"),
-			MessageID: rapid.StringN(0, 40, 200).Draw(t, "id"),
+			Redrives: rapid.IntRange(0, 9).Draw(t, "redrives"), Run: SafeText(rapid.StringN(0, 40, 200).Draw(t, "run")),
+			MessageID: SafeText(rapid.StringN(0, 40, 200).Draw(t, "id")),
 			FirstSent: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "sent")).UTC(),
 			Class:     Throttled, Cause: CauseTime, Error: SafeText(rapid.String().Draw(t, "error")),
 		}

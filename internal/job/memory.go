@@ -58,6 +58,11 @@ func ParseMemory(a Attribute) (Memory, error) {
 	if m.Attempt < 0 || m.Hops < 0 || m.Redrives < 0 {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a negative count")
 	}
+	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error} {
+		if text != SafeText(text) { // an escape in JSON can name what SQS would refuse to carry on
+			return Memory{}, errors.New("attribute " + MemoryAttribute + " has a text that is too long or has a character SQS does not carry")
+		}
+	}
 	return m, nil
 }
 

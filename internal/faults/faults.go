@@ -1,0 +1,329 @@
+// Package faults is an HTTP proxy that makes an AWS-like endpoint fail on purpose.
+//
+// It stands between a client and the endpoint, so that what is tested, or shown in a demo, is the
+// real SDK and the real binaries: the code under test holds no hook for failing. It promises that a
+// request no rule matches passes unchanged, that a rule takes effect on exactly as many requests as
+// it says, also when they come at once, and that Close leaves nothing running.
+//
+//	proxy := faults.New(endpoint)
+//	defer proxy.Close()
+//	proxy.Add(faults.Rule{Operation: "TransactWriteItems", Times: 1, Fault: faults.DropAnswer()})
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Proxy forwards every request to its target, but for those that a rule lets fail.
+type Proxy struct {
+	target    *url.URL
+	url       string
+	server    *http.Server
+	transport *http.Transport
+
+	closing   context.Context
+	close     context.CancelFunc
+	listening sync.WaitGroup
+
+	mu     sync.Mutex
+	rules  []*rule
+	calls  map[string]int
+	active int
+	idle   sync.Cond
+}
+
+// Rule says which requests fail, and how. Of several rules that match, the one added first applies.
+type Rule struct {
+	// Operation is the operation's name as the SDK has it, such as "TransactWriteItems"; "" is any.
+	Operation string
+	// Match looks at the request's body; nil matches all. It may be called concurrently.
+	Match func(body []byte) bool
+	// Times is how many requests the rule applies to; 0 is every one until the rule is removed.
+	Times int
+	// Fault is what happens to the request.
+	Fault Fault
+}
+
+type rule struct {
+	Rule
+	left int
+}
+
+// New starts a proxy in front of the endpoint target, such as "http://127.0.0.1:4566". It panics if
+// target is no absolute URL or 127.0.0.1 cannot be listened on, neither of which a caller could mend.
+func New(target string) *Proxy {
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" {
+		panic(fmt.Sprintf("faults: target %q is not an absolute URL", target))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(fmt.Sprintf("faults: listen: %v", err))
+	}
+	p := &Proxy{
+		target: u,
+		url:    "http://" + l.Addr().String(),
+		// Compression stays as client and target agreed it; the answer is passed on byte by byte.
+		transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
+		calls:     map[string]int{},
+	}
+	p.idle.L = &p.mu
+	p.closing, p.close = context.WithCancel(context.Background())
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+	p.listening.Go(func() { _ = p.server.Serve(l) }) // always ends with ErrServerClosed
+	return p
+}
+
+// URL is the proxy's own address, to be used as the client's endpoint.
+func (p *Proxy) URL() string { return p.url }
+
+// Close drops every connection, ends requests in flight and waits until they have ended.
+func (p *Proxy) Close() {
+	p.close()
+	_ = p.server.Close() // it closes the listener and the connections; there is nothing to do about an error
+	p.listening.Wait()
+	p.mu.Lock()
+	for p.active > 0 {
+		p.idle.Wait()
+	}
+	p.mu.Unlock()
+	p.transport.CloseIdleConnections()
+}
+
+// Add puts a rule into force. The returned function takes it out again; it may be called twice.
+func (p *Proxy) Add(r Rule) (remove func()) {
+	added := &rule{Rule: r, left: r.Times}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, added)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.drop(added)
+	}
+}
+
+// Calls returns how many requests came in per operation, forwarded and failed ones alike.
+func (p *Proxy) Calls() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.calls)
+}
+
+// Reset removes every rule and forgets the counts.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = nil
+	clear(p.calls)
+}
+
+// ServeHTTP applies the first rule that matches, or forwards the request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	target := r.Header.Get("X-Amz-Target")
+	operation := target[strings.LastIndexByte(target, '.')+1:]
+
+	p.mu.Lock()
+	p.calls[operation]++
+	p.active++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.active--; p.active == 0 {
+			p.idle.Broadcast()
+		}
+	}()
+
+	// The whole body is read first: an answer given before that makes net/http drop the connection
+	// after it, which the SDK takes for one more fault.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // the client is gone
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(p.closing, cancel)()
+
+	x := &exchange{proxy: p, ctx: ctx, w: w, r: r, body: body}
+	if f, ok := p.claim(operation, body); ok {
+		f.apply(x)
+		return
+	}
+	x.answer(x.forward())
+}
+
+// claim finds the rule for a request and uses one of its times up. Match is called without the lock,
+// since it is the caller's; so a rule that matched may meanwhile be spent, and the next one is asked.
+func (p *Proxy) claim(operation string, body []byte) (Fault, bool) {
+	p.mu.Lock()
+	rules := slices.Clone(p.rules)
+	p.mu.Unlock()
+	for _, r := range rules {
+		if r.Operation != "" && r.Operation != operation || r.Match != nil && !r.Match(body) {
+			continue
+		}
+		p.mu.Lock()
+		ok := slices.Contains(p.rules, r)
+		if ok && r.Times > 0 {
+			if r.left--; r.left == 0 {
+				p.drop(r)
+			}
+		}
+		p.mu.Unlock()
+		if ok {
+			return r.Fault, true
+		}
+	}
+	return Fault{}, false
+}
+
+func (p *Proxy) drop(r *rule) {
+	p.rules = slices.DeleteFunc(p.rules, func(other *rule) bool { return other == r })
+}
+
+// Fault is what happens to a request that a rule matches. The zero Fault forwards it, which is of
+// use to let a few requests pass before the next rule applies.
+type Fault struct{ do func(*exchange) }
+
+func (f Fault) apply(x *exchange) {
+	if f.do == nil {
+		x.answer(x.forward())
+		return
+	}
+	f.do(x)
+}
+
+// Error answers with an AWS JSON error, such as 400 and "ThrottlingException". The target never sees
+// the request.
+func Error(status int, code, message string) Fault {
+	return Reply(status, mustJSON(map[string]string{"__type": code, "message": message}))
+}
+
+// Reply answers with the given status and JSON body. The target never sees the request.
+func Reply(status int, body string) Fault {
+	return Fault{func(x *exchange) {
+		x.w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		x.w.WriteHeader(status)
+		_, _ = io.WriteString(x.w, body)
+	}}
+}
+
+// CancelTransaction answers a TransactWriteItems call with a TransactionCanceledException whose
+// reasons have these codes, one for each item of the transaction, in its order; "None" is an item that
+// was all right. Without codes the list is empty.
+func CancelTransaction(codes ...string) Fault {
+	type reason struct{ Code string }
+	reasons := make([]reason, 0, len(codes))
+	for _, c := range codes {
+		reasons = append(reasons, reason{c})
+	}
+	return Reply(http.StatusBadRequest, mustJSON(map[string]any{
+		"__type":              "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+		"Message":             "Transaction cancelled, please refer cancellation reasons for specific reasons",
+		"CancellationReasons": reasons,
+	}))
+}
+
+// DropAnswer forwards the request, waits for the whole answer and closes the connection instead of
+// passing it on: the write is committed, the writer does not know.
+func DropAnswer() Fault {
+	return Fault{func(x *exchange) {
+		if res, err := x.forward(); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		panic(http.ErrAbortHandler)
+	}}
+}
+
+// Refuse resets the connection. The target never sees the request.
+func Refuse() Fault {
+	return Fault{func(x *exchange) {
+		if conn, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
+			// Without lingering, closing sends a reset rather than an orderly end.
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+			_ = conn.Close()
+			return
+		}
+		panic(http.ErrAbortHandler)
+	}}
+}
+
+// Delay waits before it forwards the request. A client that gives up meanwhile is not forwarded.
+func Delay(d time.Duration) Fault {
+	return Fault{func(x *exchange) {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			x.answer(x.forward())
+		case <-x.ctx.Done():
+			panic(http.ErrAbortHandler)
+		}
+	}}
+}
+
+// exchange is one request and the way to answer it.
+type exchange struct {
+	proxy *Proxy
+	ctx   context.Context
+	w     http.ResponseWriter
+	r     *http.Request
+	body  []byte
+}
+
+// forward sends the request to the target as it came, its Host included, since that is signed.
+func (x *exchange) forward() (*http.Response, error) {
+	u := *x.proxy.target
+	u.Path, u.RawPath = x.r.URL.Path, x.r.URL.RawPath
+	if base := strings.TrimSuffix(x.proxy.target.Path, "/"); base != "" {
+		u.Path, u.RawPath = base+u.Path, ""
+	}
+	u.RawQuery = x.r.URL.RawQuery
+	out, err := http.NewRequestWithContext(x.ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	if err != nil {
+		return nil, err
+	}
+	out.Header = x.r.Header.Clone()
+	out.Header.Del("Connection")
+	out.Host = x.r.Host
+	return x.proxy.transport.RoundTrip(out)
+}
+
+// answer passes the target's answer on. A target that cannot be reached, and an answer that breaks
+// off, look to the client as they would without the proxy: the connection ends.
+func (x *exchange) answer(res *http.Response, err error) {
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer func() { _ = res.Body.Close() }()
+	maps.Copy(x.w.Header(), res.Header)
+	x.w.Header().Del("Connection")
+	x.w.WriteHeader(res.StatusCode)
+	if _, err := io.Copy(x.w, res.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func mustJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and lists of strings always encode
+	}
+	return string(b)
+}

@@ -1,0 +1,143 @@
+package lanes
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"acklast/internal/job"
+	"acklast/internal/topology"
+)
+
+// The names under which SQS gives a message's system attributes, in ReceiveMessage and in the events
+// that Lambda makes of it.
+const (
+	systemSentTimestamp = "SentTimestamp"
+	systemReceiveCount  = "ApproximateReceiveCount"
+	systemGroup         = "MessageGroupId"
+	systemTraceHeader   = "AWSTraceHeader"
+)
+
+// Split takes our own attribute out of a message's attributes. What is left is the sender's, and is
+// attrs itself when ours was not among them. The error says what is wrong with ours; the memory is
+// then zero and worth as little as none.
+func Split(attrs map[string]job.Attribute) (sender map[string]job.Attribute, m job.Memory, err error) {
+	own, ok := attrs[job.MemoryAttribute]
+	if !ok {
+		return attrs, job.Memory{}, nil
+	}
+	m, err = job.ParseMemory(own)
+	if len(attrs) == 1 {
+		return nil, m, err
+	}
+	sender = make(map[string]job.Attribute, len(attrs)-1)
+	for name, a := range attrs {
+		if name != job.MemoryAttribute {
+			sender[name] = a
+		}
+	}
+	return sender, m, err
+}
+
+// ReadSystem fills in what SQS's system attributes say of a message. One that is missing or not
+// readable leaves its field zero: a message without a time counts as older than any isolation.
+func ReadSystem(m *job.Message, system map[string]string) {
+	if ms, err := strconv.ParseInt(system[systemSentTimestamp], 10, 64); err == nil {
+		m.SentAt = time.UnixMilli(ms).UTC()
+	}
+	m.ReceiveCount, _ = strconv.Atoi(system[systemReceiveCount])
+	m.Group = system[systemGroup]
+	m.TraceHeader = system[systemTraceHeader]
+}
+
+// Fits says whether the message's memory can travel with it, if need be without its error text. A
+// message with nothing to remember always fits.
+func Fits(m job.Message) bool {
+	if m.Memory == (job.Memory{}) {
+		return true
+	}
+	_, ok := ownAttribute(m)
+	return ok
+}
+
+// ownAttribute returns the attribute that carries the message's memory, and whether there is one.
+func ownAttribute(m job.Message) (job.Attribute, bool) {
+	count, size := senderSize(m)
+	if m.Memory == (job.Memory{}) || count >= topology.MaxAttributes {
+		return job.Attribute{}, false
+	}
+	room := topology.MaxMessageBytes - size
+	a, ok := encode(m.Memory, room)
+	if !ok && m.Memory.Error != "" {
+		short := m.Memory
+		short.Error = ""
+		a, ok = encode(short, room)
+	}
+	return a, ok
+}
+
+func encode(memory job.Memory, room int) (job.Attribute, bool) {
+	a, err := memory.Encode()
+	// A memory that cannot be written, or that SQS would refuse, must not hold its message back: it
+	// counts as one that does not fit. JSON escapes every character that SQS refuses but these two,
+	// which somebody may have forged into an id.
+	ok := err == nil && attributeSize(job.MemoryAttribute, a) <= room && !strings.ContainsAny(a.String, "\uFFFE\uFFFF")
+	return a, ok
+}
+
+// senderSize returns how many attributes of the sender's a message has, and its size in bytes
+// without our own attribute, counted as SQS does: the body, and each attribute's name, type and
+// value. Neither the message group nor the trace header count.
+func senderSize(m job.Message) (count, size int) {
+	size = len(m.Body)
+	for name, a := range m.Attributes {
+		if name != job.MemoryAttribute {
+			count++
+			size += attributeSize(name, a)
+		}
+	}
+	return count, size
+}
+
+func attributeSize(name string, a job.Attribute) int {
+	size := len(name) + len(a.Type)
+	if isBinary(a.Type) {
+		return size + len(a.Binary)
+	}
+	return size + len(a.String)
+}
+
+// isBinary says whether a data type, with or without a custom label, has a binary value.
+func isBinary(dataType string) bool {
+	return dataType == "Binary" || strings.HasPrefix(dataType, "Binary.")
+}
+
+// refuse says why a message must not be put into a batch, or nil. It refuses only what would be
+// changed on its way or would take the other entries of its call down with it; the rest is SQS's to
+// judge, which may well accept again what it delivered before.
+func refuse(m job.Message) *Error {
+	count, size := senderSize(m)
+	switch {
+	case m.Body == "":
+		return &Error{Code: "MissingParameter", SenderFault: true, Message: "the body is empty"}
+	case size > topology.MaxMessageBytes:
+		return &Error{Code: "BatchRequestTooLong", SenderFault: true,
+			Message: "the message has " + strconv.Itoa(size) + " bytes, more than " + strconv.Itoa(topology.MaxMessageBytes)}
+	case count > topology.MaxAttributes:
+		return &Error{Code: "InvalidParameterValue", SenderFault: true,
+			Message: "the message has " + strconv.Itoa(count) + " attributes, more than " + strconv.Itoa(topology.MaxAttributes)}
+	// A JSON encoder replaces bytes that are not UTF-8.
+	case !utf8.ValidString(m.Body):
+		return &Error{Code: "InvalidMessageContents", SenderFault: true, Message: "the body is not UTF-8"}
+	}
+	for name, a := range m.Attributes {
+		switch {
+		case a.Type == "":
+			return &Error{Code: "InvalidParameterValue", SenderFault: true, Message: "attribute " + strconv.Quote(name) + " has no type"}
+		case !utf8.ValidString(a.String):
+			return &Error{Code: "InvalidMessageContents", SenderFault: true, Message: "attribute " + strconv.Quote(name) + " is not UTF-8"}
+		}
+	}
+	return nil
+}

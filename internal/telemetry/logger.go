@@ -1,0 +1,80 @@
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+)
+
+// The top-level keys that Lambda's JSON log format reads. A line without a valid level and
+// timestamp counts as INFO there, and a filter for WARN drops it.
+const (
+	keyTimestamp = "timestamp"
+	keyLevel     = "level"
+	keyMessage   = "message"
+)
+
+// The keys of log attributes. No key holds a body, a payload or a recipient.
+const (
+	KeyRequestID    = "request_id"
+	KeyMessageID    = "message_id"
+	KeyJob          = "key"
+	KeyKind         = "kind"
+	KeyLane         = "lane"
+	KeyAttempt      = "attempt"
+	KeyReceiveCount = "receive_count"
+	KeyOutcome      = "outcome"
+	KeyDuplicate    = "duplicate"
+	KeyClass        = "class"
+	KeyCause        = "cause"
+	KeyDetail       = "detail"
+	KeyError        = "error"
+	KeyRun          = "run"
+	KeyStack        = "stack_trace" // "stack" is a dimension of the metrics in the same log group
+)
+
+// NewLogger returns a logger that writes one JSON object a line, in the form Lambda's JSON log
+// format reads: timestamp (RFC 3339, UTC), level (one of Lambda's six) and message, then the
+// attributes. The top-level keys "time", "level" and "msg" are slog's own: do not use them for
+// attributes.
+func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: forLambda}))
+}
+
+func forLambda(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.TimeKey:
+		a.Key = keyTimestamp
+		if a.Value.Kind() == slog.KindTime {
+			a.Value = slog.TimeValue(a.Value.Time().UTC())
+		}
+	case slog.LevelKey:
+		a.Key = keyLevel
+		if level, ok := a.Value.Any().(slog.Level); ok {
+			a.Value = slog.StringValue(levelName(level))
+		}
+	case slog.MessageKey:
+		a.Key = keyMessage
+	}
+	return a
+}
+
+// levelName returns Lambda's name of a level. slog would write a level between two names as
+// "INFO+2", which Lambda takes for invalid.
+func levelName(level slog.Level) string {
+	switch {
+	case level < slog.LevelDebug:
+		return "TRACE"
+	case level < slog.LevelInfo:
+		return "DEBUG"
+	case level < slog.LevelWarn:
+		return "INFO"
+	case level < slog.LevelError:
+		return "WARN"
+	case level < slog.LevelError+4:
+		return "ERROR"
+	}
+	return "FATAL"
+}

@@ -1,0 +1,79 @@
+package worker_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
+	for name, s := range map[string]topology.Settings{"default": topology.Default(), "scaled": topology.Scaled()} {
+		env := worker.Environment("shop", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, s)
+		c, err := worker.ParseConfig(func(name string) string { return env[name] })
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c.Names.LedgerTable != "shop-ledger" || c.DLQURL != "d" || c.Rules.Retry.MaxAttempts != s.MaxAttempts ||
+			c.Rules.Retention != s.LedgerRetention || c.HopDelay != s.HopDelay || c.StartMargin != s.StartMargin {
+			t.Errorf("%s: %+v", name, c)
+		}
+		// What is left out falls back to the same numbers a deployed system has.
+		least := map[string]string{}
+		for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
+			least[name] = env[name]
+		}
+		short, err := worker.ParseConfig(func(name string) string { return least[name] })
+		if err != nil || name == "default" && short != c {
+			t.Errorf("least environment: %+v, %v, want %+v", short, err, c)
+		}
+	}
+}
+
+func TestParseConfigNamesTheVariable(t *testing.T) {
+	good := worker.Environment("shop", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	tests := map[string][]string{ // variable: values that must be refused
+		worker.EnvStack:           {""},
+		worker.EnvSourceURL:       {""},
+		worker.EnvRecoveryURL:     {""},
+		worker.EnvDLQURL:          {""},
+		worker.EnvConcurrency:     {"0", "-1", "many"},
+		worker.EnvStartMargin:     {"10", "-1s", "3s"},
+		worker.EnvHandoverMargin:  {"soon", "0s"},
+		worker.EnvMaxAttempts:     {"0", "1.5"},
+		worker.EnvBackoffBase:     {"x", "0s"},
+		worker.EnvBackoffCap:      {"1s"},
+		worker.EnvAttemptTime:     {"0s"},
+		worker.EnvHopDelay:        {"16m"},
+		worker.EnvMaxHops:         {"-3"},
+		worker.EnvMaxRedrives:     {"x"},
+		worker.EnvLedgerRetention: {"45d"},
+		worker.EnvLeftBackoffBase: {"30"},
+		worker.EnvLeftBackoffCap:  {"13h", "1s"},
+		worker.EnvLogLevel:        {"LOUD"},
+	}
+	for variable, values := range tests {
+		for _, value := range values {
+			env := maps.Clone(good)
+			env[variable] = value
+			_, err := worker.ParseConfig(func(name string) string { return env[name] })
+			if err == nil || !strings.Contains(err.Error(), variable) {
+				t.Errorf("%s=%q: %v, want an error that names it", variable, value, err)
+			}
+		}
+	}
+	for name := range good {
+		if _, ok := tests[name]; !ok {
+			t.Errorf("%s has no test of a bad value", name)
+		}
+	}
+	// All that is wrong is said at once.
+	_, err := worker.ParseConfig(func(string) string { return "" })
+	for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("an empty environment: %v does not name %s", err, name)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+)
+
+// The ends of a step. A move's outcome stands only once handOver has it confirmed.
+
+func (s *step) acknowledge(detail string, duplicate bool) {
+	s.outcome, s.detail, s.duplicate, s.err = job.Acknowledged, detail, duplicate, nil
+}
+
+func (s *step) leave(err error) {
+	s.outcome, s.err, s.moves = job.Left, err, false
+}
+
+func (s *step) hand(to lanes.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
+	message := s.Message
+	message.Memory = memory
+	s.outcome, s.to, s.moves = outcome, to, true
+	s.move = lanes.Move{Message: message, Delay: delay}
+}
+
+// memory is what a move tells of the job: the message's own memory without the story of an earlier
+// isolation.
+func (s *step) memory() job.Memory {
+	m := s.Memory
+	m.FirstSent = s.FirstSent()
+	if m.MessageID == "" {
+		m.MessageID = s.ID
+	}
+	m.Class, m.Cause, m.Error, m.At = "", "", "", time.Time{}
+	return m
+}
+
+// decide takes a record from its bytes to its outcome.
+func (h *Handler) decide(ctx context.Context, s *step) {
+	var err error
+	s.read, err = h.Kinds.Read(s.Body)
+	s.Envelope, s.Key, s.Subject = s.read.Envelope, s.read.Key, s.read.Subject
+	if err != nil {
+		h.isolateWithoutEntry(s, job.AsFailure(err))
+		return
+	}
+	// Only a message that was on the DLQ tells a cause. Its entry comes before its due time: its hops
+	// are those of an earlier life.
+	if s.Memory.Cause != "" && !h.arrive(ctx, s) {
+		return
+	}
+	if now := h.Now(); s.Envelope.NotBefore.After(now) {
+		h.postpone(ctx, s, s.Envelope.NotBefore, nil)
+		return
+	}
+	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.Now().After(s.Envelope.Deadline) {
+		h.expire(ctx, s)
+		return
+	}
+	// Twice at most: a job that was put back runs after its entry is reopened.
+	for range 2 {
+		res := s.read.Kind.Run(ctx, s.Delivery)
+		switch res.Verdict {
+		case job.Committed, job.Duplicate:
+			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)
+			return
+		case job.Blocked:
+			h.postpone(ctx, s, res.Until, res.Err)
+			return
+		case job.Unconfirmed:
+			s.leave(res.Err)
+			return
+		case job.FoundIsolated:
+			if !h.arrive(ctx, s) {
+				return
+			}
+		default:
+			h.fail(ctx, s, res.Err)
+			return
+		}
+	}
+	h.postpone(ctx, s, time.Time{}, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
+}
+
+// fail records a failed attempt and sends the job to its next attempt or to the DLQ.
+func (h *Handler) fail(ctx context.Context, s *step, err error) {
+	if err == nil {
+		err = errors.New("the attempt failed without an error")
+	}
+	f := job.AsFailure(err)
+	s.class, s.err = f.Class, err
+	switch {
+	case errors.Is(err, ledger.ErrUnavailable):
+		s.class = ""
+		s.leave(err)
+		return
+	case ctx.Err() != nil:
+		// The invocation ran out of time, which says nothing about the job.
+		s.leave(fmt.Errorf("attempt cut short: %w", err))
+		return
+	}
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		return h.Rules.Fail(e, s.Delivery, f, h.Now(), h.Random())
+	})
+	switch {
+	case err != nil:
+		h.refused(ctx, s, e, err)
+	case e.Status == ledger.Isolated:
+		h.isolate(s, e, e.Cause)
+	default:
+		m := s.memory()
+		m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
+		s.hand(lanes.ToRecovery, job.Retried, m, retry.WholeSeconds(e.RetryAt.Sub(h.Now()), h.HopDelay))
+	}
+}
+
+// postpone sends the job to the recovery lane until a time, or for a short while if there is none.
+// It spends a hop; when there are none left the job is isolated.
+func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why error) {
+	s.err = why
+	m := s.memory()
+	m.Hops++
+	if m.Hops > h.MaxHops {
+		h.isolateFor(ctx, s, job.CauseHops, fmt.Sprintf("deferred %d times", h.MaxHops))
+		return
+	}
+	var delay time.Duration
+	if until.IsZero() {
+		delay = h.Rules.Retry.Backoff(m.Hops, 0, h.Random())
+	} else {
+		delay = until.Sub(h.Now())
+	}
+	// Never zero: the message would come back before anything changed.
+	s.hand(lanes.ToRecovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.HopDelay), time.Second))
+}
+
+// expire ends a job that is too late to run.
+func (h *Handler) expire(ctx context.Context, s *step) {
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		return h.Rules.Finish(e, s.Delivery, ledger.Expired, "expired", h.Now())
+	})
+	if err != nil {
+		h.refused(ctx, s, e, err)
+		return
+	}
+	s.acknowledge(e.Outcome, false)
+}
+
+// isolateFor isolates a job that did not fail an attempt now.
+func (h *Handler) isolateFor(ctx context.Context, s *step, cause job.Cause, reason string) {
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		class := e.LastClass
+		if class == "" {
+			class = job.Transient // nothing failed but time
+		}
+		return h.Rules.Isolate(e, s.Delivery, class, cause, reason, h.Now())
+	})
+	if err != nil {
+		h.refused(ctx, s, e, err)
+		return
+	}
+	h.isolate(s, e, cause)
+}
+
+// change applies a transition to the job's entry.
+func (h *Handler) change(ctx context.Context, s *step, transition func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	return h.Ledger.Update(ctx, s.Key, s.Token, transition)
+}
+
+// refused says what becomes of a delivery whose transition was not written. e is the entry that was
+// found.
+func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err error) {
+	var notYet *ledger.NotYetError
+	switch {
+	case errors.Is(err, ledger.ErrFinal):
+		s.class = ""
+		s.acknowledge(e.Outcome, true)
+	case errors.Is(err, ledger.ErrIsolated):
+		if h.sort(ctx, s, e) {
+			// Put back, and reopened just now: the next delivery runs it, in time and with its budget.
+			h.postpone(ctx, s, time.Time{}, nil)
+		}
+	case errors.As(err, &notYet):
+		h.postpone(ctx, s, notYet.Until, err)
+	case errors.Is(err, ledger.ErrContended):
+		h.postpone(ctx, s, time.Time{}, err)
+	default:
+		s.leave(err)
+	}
+}
+
+// arrive looks at the entry of a job that is isolated or was. It returns true when the job may run,
+// else the step has its outcome.
+func (h *Handler) arrive(ctx context.Context, s *step) bool {
+	e, err := h.Ledger.Get(ctx, s.Key)
+	if err != nil {
+		s.leave(err)
+		return false
+	}
+	return h.sort(ctx, s, e)
+}
+
+// sort says by its entry what a delivery is, and reopens the entry if the job was put back.
+func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
+	switch {
+	case e.Status.Final():
+		s.acknowledge(e.Outcome, true)
+		return false
+	case e.Status != ledger.Isolated:
+		s.Memory.Hops = 0 // opened since: what the message counted belongs to an earlier life
+		return true
+	}
+	switch h.Rules.Arrive(e, s.Delivery) {
+	case ledger.PutBack:
+	case ledger.Exhausted:
+		h.isolate(s, e, job.CauseGeneration)
+		return false
+	default:
+		h.isolate(s, e, e.Cause)
+		return false
+	}
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		return h.Rules.Reopen(e, s.Delivery, h.Now())
+	})
+	switch {
+	case errors.Is(err, ledger.ErrFinal):
+		s.acknowledge(e.Outcome, true)
+		return false
+	case errors.Is(err, ledger.ErrContended):
+		h.postpone(ctx, s, time.Time{}, err)
+		return false
+	case err != nil:
+		s.leave(err)
+		return false
+	}
+	s.Memory.Hops, s.Memory.Attempt, s.Memory.Redrives = 0, e.Attempts, e.Redrives
+	return true
+}
+
+// isolate sends the message to the DLQ with its entry's story.
+func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
+	m := e.Memory(s.memory())
+	m.Cause = cause
+	s.class, s.cause = m.Class, cause
+	s.hand(lanes.ToDLQ, job.Isolated, m, 0)
+}
+
+// isolateWithoutEntry sends a body without a key to the DLQ. There is nothing to record it under: the
+// message is the record.
+func (h *Handler) isolateWithoutEntry(s *step, f *job.Failure) {
+	m := s.memory()
+	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.Now().UTC()
+	s.class, s.cause, s.err = m.Class, m.Cause, f
+	s.hand(lanes.ToDLQ, job.Isolated, m, 0)
+}

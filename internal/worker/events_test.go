@@ -1,0 +1,65 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/reservation"
+)
+
+// Every sample in events/ is what it claims to be: a batch goes through the handler, a job is read by
+// the catalogue.
+func TestSampleEvents(t *testing.T) {
+	files, err := filepath.Glob("../../events/*.json")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("samples %v, %v", files, err)
+	}
+	catalogue := kinds.All(kinds.Dependencies{})
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(filepath.Base(file), "batch") {
+				if _, err := catalogue.Read(string(raw)); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var event events.SQSEvent
+			if err := json.Unmarshal(raw, &event); err != nil || len(event.Records) == 0 {
+				t.Fatalf("%d records, %v", len(event.Records), err)
+			}
+			b := newBench(t)
+			kind := reservation.Kind(nil)
+			kind.Run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+			b.Kinds = kinds.New(kind)
+			failed, err := b.handle(event.Records...)
+			if err != nil || len(failed) != 0 {
+				t.Fatalf("failed %v, %v", failed, err)
+			}
+			for _, r := range event.Records {
+				read, err := catalogue.Read(r.Body)
+				if err != nil {
+					b.last(lanes.ToDLQ, 1)
+				} else if e := b.ledger.entries[read.Key]; e.Status != ledger.Done {
+					t.Errorf("job %s: entry %+v", read.Key, e)
+				}
+			}
+			if got := b.wires.sent[lanes.ToDLQ][0].Message; got.Body != event.Records[1].Body {
+				t.Errorf("isolated %q", got.Body)
+			}
+		})
+	}
+}

@@ -1,0 +1,278 @@
+// Package worker turns an SQS batch into outcomes.
+//
+// Every record of a batch is attempted beside the others and ends in exactly one outcome. What has to
+// move to another queue is sent at the end, and only what is confirmed is acknowledged: everything
+// else is reported as failed, so that SQS delivers it again. A record is never acknowledged before its
+// commit or its hand-over is confirmed.
+//
+//	records ─▶ attempt (side by side) ─▶ hand over (one batch per queue) ─▶ back off what is left ─▶ batchItemFailures
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"golang.org/x/sync/errgroup"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+	"acklast/internal/telemetry"
+)
+
+// Ledger is what the worker uses of the ledger's store.
+type Ledger interface {
+	Get(ctx context.Context, key string) (ledger.Entry, error)
+	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
+}
+
+// Lanes is what the worker uses of the queues.
+type Lanes interface {
+	Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error
+	Backoff(ctx context.Context, lane job.Lane, items []lanes.Backoff) error
+}
+
+// Dependencies are what a Handler works with. All are required.
+type Dependencies struct {
+	Ledger  Ledger
+	Lanes   Lanes
+	Kinds   kinds.Catalogue
+	Metrics *telemetry.Recorder
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Random returns a number in [0,1), for jitter.
+	Random func() float64
+	// Token returns a new owner token.
+	Token func() string
+}
+
+// Handler is the worker's Lambda handler.
+type Handler struct {
+	Config
+	Dependencies
+}
+
+// New returns a handler.
+func New(c Config, d Dependencies) *Handler { return &Handler{Config: c, Dependencies: d} }
+
+// errEverythingLeft fails an invocation of which nothing could be confirmed, so that the function's
+// Errors metric shows it. For SQS it is the same as reporting every record.
+var errEverythingLeft = errors.New("every record of the batch was left")
+
+// Handle processes one batch. The response is never nil and names each failed message once.
+func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	steps := make([]*step, len(event.Records))
+	var group errgroup.Group
+	group.SetLimit(h.Concurrency)
+	for i := range event.Records {
+		steps[i] = h.open(event.Records[i])
+		group.Go(func() error {
+			h.attempt(ctx, steps[i])
+			return nil
+		})
+	}
+	_ = group.Wait() // no attempt returns an error: each ends in its step
+
+	h.handOver(ctx, steps)
+	h.backOff(ctx, steps)
+	return h.conclude(ctx, steps)
+}
+
+// step is what is known of one record, and in the end its one outcome.
+type step struct {
+	job.Delivery
+	read kinds.Job
+
+	outcome   job.Outcome
+	duplicate bool
+	detail    string
+	class     job.Class
+	cause     job.Cause
+	err       error
+
+	// A move to another queue; the outcome holds once it is confirmed.
+	to    lanes.Queue
+	move  lanes.Move
+	moves bool
+}
+
+// open reads what the record tells without its body. Its outcome starts as left: a record of which
+// nothing else becomes known is not acknowledged.
+func (h *Handler) open(r events.SQSMessage) *step {
+	message, memoryErr := message(r)
+	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.Token()}, outcome: job.Left}
+	if memoryErr != nil {
+		h.Log.Warn("own attribute ignored", telemetry.KeyMessageID, r.MessageId, telemetry.KeyError, memoryErr.Error())
+	}
+	return s
+}
+
+func (h *Handler) lane(queueARN string) job.Lane {
+	switch queueARN[strings.LastIndexByte(queueARN, ':')+1:] {
+	case h.Names.SourceQueue:
+		return job.Source
+	case h.Names.RecoveryQueue:
+		return job.Recovery
+	}
+	return job.Unknown
+}
+
+// attempt runs one record unless too little time is left. A panic is this record's alone.
+func (h *Handler) attempt(ctx context.Context, s *step) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.leave(fmt.Errorf("panic: %v", p))
+			h.Log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
+		}
+	}()
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := deadline.Sub(h.Now()); left < h.StartMargin {
+			s.leave(fmt.Errorf("not started: %v of the invocation left, less than %v", left.Round(time.Millisecond), h.StartMargin))
+			return
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.HandoverMargin))
+		defer cancel()
+	}
+	h.decide(ctx, s)
+}
+
+// handOver sends the steps' moves, a batch per queue, and leaves what is not confirmed.
+func (h *Handler) handOver(ctx context.Context, steps []*step) {
+	for _, to := range []lanes.Queue{lanes.ToRecovery, lanes.ToDLQ} {
+		var going []*step
+		var moves []lanes.Move
+		for _, s := range steps {
+			if s.moves && s.to == to {
+				going = append(going, s)
+				moves = append(moves, s.move)
+			}
+		}
+		if len(moves) == 0 {
+			continue
+		}
+		for i, err := range h.Lanes.Send(ctx, to, moves) {
+			if err != nil {
+				going[i].leave(fmt.Errorf("hand over to %s: %w", to, err))
+			}
+		}
+	}
+}
+
+// backOff makes what is left invisible for a while. It is best effort: without it the lane's
+// visibility timeout does the same job less well.
+func (h *Handler) backOff(ctx context.Context, steps []*step) {
+	byLane := map[job.Lane][]lanes.Backoff{}
+	for _, s := range steps {
+		if s.outcome == job.Left && s.ReceiptHandle != "" && s.Lane != job.Unknown {
+			byLane[s.Lane] = append(byLane[s.Lane], lanes.Backoff{
+				MessageID: s.ID, ReceiptHandle: s.ReceiptHandle,
+				For: retry.Left(h.LeftBackoffBase, h.LeftBackoffCap, s.ReceiveCount),
+			})
+		}
+	}
+	for lane, items := range byLane {
+		if err := h.Lanes.Backoff(ctx, lane, items); err != nil {
+			h.Log.Warn("visibility not changed", telemetry.KeyLane, lane, telemetry.KeyError, err.Error())
+		}
+	}
+}
+
+// conclude counts and logs every step once and builds the response.
+func (h *Handler) conclude(ctx context.Context, steps []*step) (events.SQSEventResponse, error) {
+	response := events.SQSEventResponse{BatchItemFailures: []events.SQSBatchItemFailure{}}
+	requestID := ""
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		requestID = lc.AwsRequestID
+	}
+	reported := map[string]bool{}
+	left, nameless := 0, false
+	for _, s := range steps {
+		h.observe(ctx, requestID, s)
+		if s.outcome != job.Left {
+			continue
+		}
+		left++
+		if s.ID == "" {
+			nameless = true
+		} else if !reported[s.ID] {
+			reported[s.ID] = true
+			response.BatchItemFailures = append(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: s.ID})
+		}
+	}
+	h.Metrics.BatchFailures(left)
+	if err := h.Metrics.Flush(); err != nil {
+		h.Log.Warn("metrics not written", telemetry.KeyError, err.Error())
+	}
+	switch {
+	case nameless:
+		return response, errors.New("a failed record has no message id: the response could not name it, and SQS would delete it")
+	case left > 0 && left == len(steps):
+		return response, errEverythingLeft
+	}
+	return response, nil
+}
+
+func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
+	kind := s.read.Kind.Name
+	if kind == "" {
+		kind = telemetry.KindUnknown
+	}
+	o := telemetry.Observation{
+		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
+	}
+	if s.outcome == job.Acknowledged && !s.duplicate {
+		now := h.Now()
+		o.Final = true
+		o.TerminalLatency = now.Sub(s.Due())
+		if !s.Envelope.Deadline.IsZero() {
+			o.Lateness = max(now.Sub(s.Envelope.Deadline), 0)
+		}
+	}
+	h.Metrics.Observe(o)
+
+	level := slog.LevelInfo
+	switch s.outcome {
+	case job.Retried:
+		level = slog.LevelWarn
+	case job.Isolated, job.Left:
+		level = slog.LevelError
+	}
+	attempts := s.Memory.Attempt
+	if s.moves {
+		attempts = s.move.Message.Memory.Attempt
+	}
+	attrs := []slog.Attr{
+		slog.String(telemetry.KeyRequestID, requestID),
+		slog.String(telemetry.KeyMessageID, s.ID),
+		slog.String(telemetry.KeyKind, kind),
+		slog.String(telemetry.KeyJob, s.Key),
+		slog.String(telemetry.KeyLane, string(s.Lane)),
+		slog.Int(telemetry.KeyAttempt, attempts),
+		slog.String(telemetry.KeyOutcome, string(s.outcome)),
+	}
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	add(telemetry.KeyClass, string(s.class))
+	add(telemetry.KeyCause, string(s.cause))
+	add(telemetry.KeyDetail, s.detail)
+	if s.duplicate {
+		attrs = append(attrs, slog.Bool(telemetry.KeyDuplicate, true))
+	}
+	if s.err != nil {
+		add(telemetry.KeyError, job.SafeText(s.err.Error()))
+	}
+	h.Log.LogAttrs(ctx, level, "delivery", attrs...)
+}

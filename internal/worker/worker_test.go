@@ -1,0 +1,799 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+
+// memory is a ledger in memory. It has the store's rules without its races.
+type memory struct {
+	mu      sync.Mutex
+	entries map[string]ledger.Entry
+	fail    error // what every call comes to, if set
+}
+
+func (m *memory) Get(_ context.Context, key string) (ledger.Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries[key], m.fail
+}
+
+func (m *memory) Update(_ context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return ledger.Entry{}, m.fail
+	}
+	e := m.entries[key]
+	next, err := change(e)
+	if err != nil {
+		return e, err
+	}
+	next.Owner, next.Version = token, e.Version+1
+	m.entries[key] = next
+	return next, nil
+}
+
+// commit makes the delivery's entry final, as a kind's own transaction would.
+func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.Result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[d.Key]
+	if !e.Accepts(now) {
+		return e.Refusal(d.Token, now)
+	}
+	next, err := rules.Finish(e, d, ledger.Done, "ran", now)
+	if err != nil {
+		return job.Result{Err: err}
+	}
+	next.Owner, next.Version = d.Token, e.Version+1
+	m.entries[d.Key] = next
+	return job.Result{Verdict: job.Committed, Detail: "ran"}
+}
+
+// wires are queues that remember what was sent.
+type wires struct {
+	mu      sync.Mutex
+	sent    map[lanes.Queue][]lanes.Move
+	calls   int
+	backoff []lanes.Backoff
+	refuse  func(to lanes.Queue, m lanes.Move) error
+	deny    error // what Backoff comes to
+}
+
+func (w *wires) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	errs := make([]error, len(moves))
+	for i, m := range moves {
+		if w.refuse != nil {
+			errs[i] = w.refuse(to, m)
+		}
+		if errs[i] == nil {
+			w.sent[to] = append(w.sent[to], m)
+		}
+	}
+	return errs
+}
+
+func (w *wires) Backoff(_ context.Context, _ job.Lane, items []lanes.Backoff) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.backoff = append(w.backoff, items...)
+	return w.deny
+}
+
+// bench is a handler between a ledger and queues in memory, with a clock of its own and one kind,
+// "test", whose job n runs as the test says.
+type bench struct {
+	*testing.T
+	*worker.Handler
+	ledger *memory
+	wires  *wires
+	now    time.Time
+	out    bytes.Buffer
+	run    func(ctx context.Context, d job.Delivery) job.Result
+	ran    atomic.Int64
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{T: t, now: t0, ledger: &memory{entries: map[string]ledger.Entry{}}, wires: &wires{sent: map[lanes.Queue][]lanes.Move{}}}
+	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	config, err := worker.ParseConfig(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens atomic.Int64
+	clock := func() time.Time { return b.now }
+	b.Handler = worker.New(config, worker.Dependencies{
+		Ledger: b.ledger, Lanes: b.wires, Now: clock,
+		Kinds:   kinds.New(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
+		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
+		Log:     telemetry.NewLogger(&b.out, 0),
+		Random:  func() float64 { return 0 },
+		Token:   func() string { return fmt.Sprint("token-", tokens.Add(1)) },
+	})
+	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+	return b
+}
+
+func (b *bench) kind(name string, late job.LatePolicy) job.Kind {
+	return job.Kind{
+		Name: name, Late: late,
+		Key: func(raw jsontext.Value) (string, string, error) {
+			var p struct{ ID string }
+			if err := job.DecodePayload(raw, &p); err != nil {
+				return "", "", err
+			}
+			if err := job.CheckID("ID", p.ID); err != nil {
+				return "", "", err
+			}
+			key, err := job.Key(name, p.ID)
+			return key, p.ID, err
+		},
+		Run: func(ctx context.Context, d job.Delivery) job.Result {
+			b.ran.Add(1)
+			return b.run(ctx, d)
+		},
+	}
+}
+
+func fails(class job.Class, after time.Duration) func(context.Context, job.Delivery) job.Result {
+	return func(context.Context, job.Delivery) job.Result {
+		return job.Result{Err: &job.Failure{Class: class, RetryAfter: after, Err: errors.New("dependency down")}}
+	}
+}
+
+const sourceARN, recoveryARN = "arn:aws:sqs:us-east-1:000000000000:acklast-source", "arn:aws:sqs:us-east-1:000000000000:acklast-recovery"
+
+func body(id string) string { return fmt.Sprintf(`{"kind":"test","payload":{"ID":%q}}`, id) }
+
+// record is a message as it comes from the source lane, sent just now.
+func (b *bench) record(id, body string) events.SQSMessage {
+	return events.SQSMessage{
+		MessageId: id, ReceiptHandle: "receipt-" + id, Body: body, EventSourceARN: sourceARN,
+		Attributes: map[string]string{"SentTimestamp": fmt.Sprint(b.now.UnixMilli()), "ApproximateReceiveCount": "1"},
+	}
+}
+
+// back is a message that was moved, as its queue delivers it: with a new id.
+func (b *bench) back(id string, m lanes.Move) events.SQSMessage {
+	r := b.record(id, m.Message.Body)
+	r.EventSourceARN = recoveryARN
+	r.MessageAttributes = map[string]events.SQSMessageAttribute{}
+	for name, a := range m.Message.Attributes {
+		r.MessageAttributes[name] = events.SQSMessageAttribute{DataType: a.Type, StringValue: &a.String, BinaryValue: a.Binary}
+	}
+	own, err := m.Message.Memory.Encode()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.MessageAttributes[job.MemoryAttribute] = events.SQSMessageAttribute{DataType: own.Type, StringValue: &own.String}
+	return r
+}
+
+func (b *bench) handle(records ...events.SQSMessage) ([]string, error) {
+	b.Helper()
+	b.out.Reset()
+	response, err := b.Handle(b.Context(), events.SQSEvent{Records: records})
+	if response.BatchItemFailures == nil {
+		b.Error("the response has no list")
+	}
+	var failed []string
+	for _, f := range response.BatchItemFailures {
+		failed = append(failed, f.ItemIdentifier)
+	}
+	return failed, err
+}
+
+// one handles one record that must not be left.
+func (b *bench) one(r events.SQSMessage) {
+	b.Helper()
+	if failed, err := b.handle(r); err != nil || len(failed) != 0 {
+		b.Fatalf("failed %v, %v\n%s", failed, err, b.out.String())
+	}
+}
+
+// last returns the last move to the queue, of n in all.
+func (b *bench) last(to lanes.Queue, n int) lanes.Move {
+	b.Helper()
+	if len(b.wires.sent[to]) != n {
+		b.Fatalf("%d moves to %s, want %d", len(b.wires.sent[to]), to, n)
+	}
+	return b.wires.sent[to][n-1]
+}
+
+func TestOneBadRecordFailsAlone(t *testing.T) {
+	b := newBench(t)
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		if d.Subject == "2" {
+			return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+		}
+		return b.ledger.commit(d, b.Rules, b.now)
+	}
+	failed, err := b.handle(b.record("m1", body("1")), b.record("m2", body("2")), b.record("m3", body("3")))
+	if err != nil || len(failed) != 1 || failed[0] != "m2" {
+		t.Errorf("failed %v, %v, want m2 and no error", failed, err)
+	}
+}
+
+func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
+	bodies := []string{
+		`{"a":`, `null`, `[]`, ``, `plain text`, "\x07", "😀", body("x") + "{}",
+		`{"kind":"test","kind":"test","payload":{"ID":"1"}}`, `{"kind":"test","payload":{"ID":"1","ID":"2"}}`,
+		`{"kind":"test","payload":{"ID":9007199254740993}}`, `{"kind":"test","payload":{"ID":" "}}`,
+		`{"kind":"test","payload":{"ID":"` + strings.Repeat("x", 3000) + `"}}`, `{"kind":"test","payload":{}}`,
+	}
+	b := newBench(t)
+	records := []events.SQSMessage{b.record("good", body("good"))}
+	for i, body := range bodies {
+		records = append(records, b.record(fmt.Sprint("bad-", i), body))
+	}
+	records = append(records, b.record("unknown", `{"kind":"nobody","payload":{}}`))
+	failed, err := b.handle(records...)
+	if err != nil || len(failed) != 0 {
+		t.Fatalf("failed %v, %v", failed, err)
+	}
+	if b.ran.Load() != 1 {
+		t.Errorf("%d jobs ran", b.ran.Load())
+	}
+	sent := b.wires.sent[lanes.ToDLQ]
+	if len(sent) != len(bodies)+1 {
+		t.Fatalf("%d on the DLQ, want %d", len(sent), len(bodies)+1)
+	}
+	for i, m := range sent {
+		want := job.Invalid
+		if i == len(bodies) {
+			want = job.Rejected
+		} else if m.Message.Body != bodies[i] {
+			t.Errorf("body %q became %q", bodies[i], m.Message.Body)
+		}
+		if got := m.Message.Memory; got.Class != want || got.Cause != job.CausePermanent || got.Error == "" || !got.At.Equal(t0) {
+			t.Errorf("body %.40q: memory %+v, want class %s", m.Message.Body, got, want)
+		}
+	}
+	if len(b.ledger.entries) != 1 {
+		t.Errorf("%d entries: a body without a key has none", len(b.ledger.entries))
+	}
+}
+
+// Ids with delimiters, and integers next to each other above 2^53, stay different jobs.
+func TestKeysStayApart(t *testing.T) {
+	b := newBench(t)
+	ids := []string{"a/b", "a%2Fb", "a", "9007199254740993", "9007199254740992"}
+	var records []events.SQSMessage
+	for i, id := range ids {
+		records = append(records, b.record(fmt.Sprint("m", i), body(id)))
+	}
+	if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
+		t.Fatal(failed, err)
+	}
+	if len(b.ledger.entries) != len(ids) {
+		t.Errorf("entries %v, want %d", maps.Keys(b.ledger.entries), len(ids))
+	}
+}
+
+func TestAPanicStaysWithItsRecord(t *testing.T) {
+	b := newBench(t)
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		if d.Subject == "2" {
+			panic("poison")
+		}
+		return b.ledger.commit(d, b.Rules, b.now)
+	}
+	failed, err := b.handle(b.record("m1", body("1")), b.record("m2", body("2")))
+	if err != nil || len(failed) != 1 || failed[0] != "m2" {
+		t.Errorf("failed %v, %v", failed, err)
+	}
+}
+
+func TestNothingStartsWithTooLittleTime(t *testing.T) {
+	for _, left := range []time.Duration{topology.Default().StartMargin - time.Millisecond, 0, -time.Second} {
+		b := newBench(t)
+		// The handler's clock decides, so that the context itself need not end.
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
+		deadline, _ := ctx.Deadline()
+		b.now = deadline.Add(-left)
+		response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{b.record("m1", body("1"))}})
+		cancel()
+		if b.ran.Load() != 0 || err == nil || len(response.BatchItemFailures) != 1 {
+			t.Errorf("%v left: ran %d, %v, %v", left, b.ran.Load(), response, err)
+		}
+	}
+}
+
+func TestAnAttemptEndsBeforeTheHandover(t *testing.T) {
+	b := newBench(t)
+	b.HandoverMargin, b.StartMargin = 100*time.Millisecond, 150*time.Millisecond
+	b.Handler.Now = time.Now
+	b.run = func(ctx context.Context, _ job.Delivery) job.Result {
+		<-ctx.Done()
+		return job.Result{Err: ctx.Err()}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{b.record("m1", body("1"))}})
+	if ctx.Err() != nil {
+		t.Error("the attempt took the time of the hand-over")
+	}
+	if err == nil || len(response.BatchItemFailures) != 1 || len(b.ledger.entries) != 0 {
+		t.Errorf("%v, %v: a cut attempt is left and spends nothing, entries %v", response, err, b.ledger.entries)
+	}
+}
+
+func TestResponses(t *testing.T) {
+	left := func(_ context.Context, d job.Delivery) job.Result {
+		if d.Subject == "ok" {
+			return job.Result{Verdict: job.Committed}
+		}
+		return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+	}
+	tests := []struct {
+		name   string
+		ids    [][2]string // message id, job
+		failed string
+		fails  string // part of the error
+	}{
+		{"empty batch", nil, "[]", ""},
+		{"one of two", [][2]string{{"m1", "bad"}, {"m2", "ok"}}, "[m1]", ""},
+		{"one id twice", [][2]string{{"m1", "bad"}, {"m1", "bad"}, {"m2", "ok"}}, "[m1]", ""},
+		{"everything", [][2]string{{"m1", "bad"}, {"m2", "bad"}}, "[m1 m2]", "every record"},
+		{"without an id", [][2]string{{"", "bad"}, {"m2", "ok"}}, "[]", "no message id"},
+		{"without an id, but well", [][2]string{{"", "ok"}, {"m2", "bad"}}, "[m2]", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.run = left
+			var records []events.SQSMessage
+			for _, id := range tt.ids {
+				records = append(records, b.record(id[0], body(id[1])))
+			}
+			failed, err := b.handle(records...)
+			if fmt.Sprint(failed) != tt.failed {
+				t.Errorf("failed %v, want %s", failed, tt.failed)
+			}
+			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("error %v, want %q", err, tt.fails)
+			}
+		})
+	}
+}
+
+func TestLeftDeliveriesBackOff(t *testing.T) {
+	b := newBench(t)
+	b.ledger.fail = ledger.ErrUnavailable
+	b.run = fails(job.Transient, 0)
+	b.wires.deny = errors.New("no permission") // best effort: not the record's failure
+	third := b.record("m3", body("3"))
+	third.Attributes["ApproximateReceiveCount"] = "3"
+	late := b.record("m4", body("4"))
+	late.Attributes["ApproximateReceiveCount"] = "900"
+	nameless := b.record("m5", `{}`) // isolated, so there is a success beside them
+	failed, err := b.handle(b.record("m1", body("1")), third, late, nameless)
+	if err != nil || fmt.Sprint(failed) != "[m1 m3 m4]" {
+		t.Fatal(failed, err)
+	}
+	want := map[string]time.Duration{"m1": 30 * time.Second, "m3": 2 * time.Minute, "m4": 15 * time.Minute}
+	got := map[string]time.Duration{}
+	for _, item := range b.wires.backoff {
+		got[item.MessageID] = item.For
+		if item.ReceiptHandle != "receipt-"+item.MessageID {
+			t.Errorf("%s has receipt handle %q", item.MessageID, item.ReceiptHandle)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("back off %v, want %v", got, want)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	b := newBench(t)
+	b.run = fails(job.Transient, 0)
+	r := b.record("m1", body("1"))
+	text := "x"
+	r.MessageAttributes = map[string]events.SQSMessageAttribute{"trace": {DataType: "String", StringValue: &text}}
+	r.Attributes["MessageGroupId"] = "tenant-1"
+	b.one(r)
+	m := b.last(lanes.ToRecovery, 1)
+	if m.Delay != 5*time.Second || m.Message.Body != r.Body || m.Message.Attributes["trace"].String != "x" || m.Message.Group != "tenant-1" {
+		t.Errorf("move %+v", m)
+	}
+	if memory := m.Message.Memory; memory.Attempt != 1 || memory.MessageID != "m1" || !memory.FirstSent.Equal(t0) {
+		t.Errorf("memory %+v", memory)
+	}
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || e.Attempts != 1 {
+		t.Errorf("a failure before the commit leaves entry %+v", e)
+	}
+	// The retry claims cleanly.
+	b.now = t0.Add(6 * time.Second)
+	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+	b.one(b.back("m2", m))
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Attempts != 1 {
+		t.Errorf("after the retry: %+v", e)
+	}
+}
+
+func TestRetryAfterIsALowerBound(t *testing.T) {
+	for after, delay := range map[time.Duration]time.Duration{
+		time.Second: 5 * time.Second, 31500 * time.Millisecond: 32 * time.Second, time.Hour: 900 * time.Second,
+	} {
+		b := newBench(t)
+		b.run = fails(job.Throttled, after)
+		b.one(b.record("m1", body("1")))
+		if m := b.last(lanes.ToRecovery, 1); m.Delay != delay {
+			t.Errorf("Retry-After %v: delay %v, want %v", after, m.Delay, delay)
+		}
+		// An early copy does not run before it either.
+		b.now = t0.Add(after / 2)
+		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+		b.one(b.back("m2", b.last(lanes.ToRecovery, 1)))
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || after > 5*time.Second && len(b.wires.sent[lanes.ToRecovery]) != 2 {
+			t.Errorf("Retry-After %v: the early copy left %+v", after, e)
+		}
+	}
+}
+
+func TestCountBudgetIsolates(t *testing.T) {
+	b := newBench(t)
+	b.run = fails(job.Transient, 0)
+	r := b.record("m0", body("1"))
+	for i := 1; i < b.Rules.Retry.MaxAttempts; i++ {
+		b.one(r)
+		m := b.last(lanes.ToRecovery, i)
+		b.now = b.now.Add(m.Delay)
+		r = b.back(fmt.Sprint("m", i), m)
+	}
+	b.one(r)
+	m := b.last(lanes.ToDLQ, 1)
+	memory := m.Message.Memory
+	if memory.Class != job.Transient || memory.Cause != job.CauseAttempts || memory.Attempt != 10 || memory.Error != "dependency down" || memory.MessageID != "m0" {
+		t.Errorf("memory %+v", memory)
+	}
+	if m.Message.Body != body("1") {
+		t.Errorf("body %s", m.Message.Body)
+	}
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 10 {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+func TestTimeBudgetIsolates(t *testing.T) {
+	b := newBench(t)
+	b.run = fails(job.Transient, 0)
+	b.one(b.record("m1", `{"kind":"test","deadline":"2026-12-01T10:00:14Z","payload":{"ID":"1"}}`))
+	if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Cause != job.CauseTime || m.Attempt != 1 {
+		t.Errorf("memory %+v", m)
+	}
+}
+
+func TestLatePolicies(t *testing.T) {
+	const late = `{"kind":%q,"deadline":"2026-12-01T09:59:00Z","payload":{"ID":"1"}}`
+	b := newBench(t)
+	b.one(b.record("m1", fmt.Sprintf(late, "test")))
+	if e := b.ledger.entries["test/1"]; b.ran.Load() != 1 || e.Status != ledger.Done {
+		t.Errorf("a kind that runs late: %+v", e)
+	}
+	if !strings.Contains(b.out.String(), `"Lateness":[60000]`) {
+		t.Errorf("not counted as late:\n%s", b.out.String())
+	}
+	b.one(b.record("m2", fmt.Sprintf(late, "expiring")))
+	if e := b.ledger.entries["expiring/1"]; b.ran.Load() != 1 || e.Status != ledger.Expired {
+		t.Errorf("a kind that expires: %+v", e)
+	}
+	b.one(b.record("m3", fmt.Sprintf(late, "expiring")))
+	if !strings.Contains(b.out.String(), `"duplicate":true`) {
+		t.Errorf("a copy of an expired job is a duplicate:\n%s", b.out.String())
+	}
+}
+
+func TestNotDueIsDeferred(t *testing.T) {
+	b := newBench(t)
+	r := b.record("m0", `{"kind":"test","notBefore":"2026-12-01T10:40:00.5Z","payload":{"ID":"1"}}`)
+	for i, want := range []time.Duration{900 * time.Second, 900 * time.Second, 601 * time.Second} {
+		b.one(r)
+		m := b.last(lanes.ToRecovery, i+1)
+		if m.Delay != want || m.Message.Memory.Hops != i+1 {
+			t.Errorf("hop %d: delay %v, want %v, memory %+v", i+1, m.Delay, want, m.Message.Memory)
+		}
+		b.now = b.now.Add(m.Delay)
+		r = b.back(fmt.Sprint("m", i+1), m)
+	}
+	if b.ran.Load() != 0 || len(b.ledger.entries) != 0 {
+		t.Error("a deferral spends nothing and writes nothing")
+	}
+	b.one(r)
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || !e.Due.Equal(t0.Add(2400500*time.Millisecond)) {
+		t.Errorf("when due: %+v", e)
+	}
+}
+
+func TestHopsRunOut(t *testing.T) {
+	b := newBench(t)
+	b.run = func(context.Context, job.Delivery) job.Result {
+		return job.Result{Verdict: job.Blocked, Err: ledger.ErrContended}
+	}
+	b.one(b.record("m1", body("1")))
+	m := b.last(lanes.ToRecovery, 1)
+	if m.Delay != 5*time.Second || m.Message.Memory.Hops != 1 || m.Message.Memory.Attempt != 0 {
+		t.Errorf("contention: %+v", m)
+	}
+	m.Message.Memory.Hops = b.MaxHops
+	b.one(b.back("m2", m))
+	if got := b.last(lanes.ToDLQ, 1).Message.Memory; got.Cause != job.CauseHops {
+		t.Errorf("memory %+v", got)
+	}
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 0 {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+// isolated returns a bench whose job "1" was isolated by message m1 at t0.
+func isolated(t *testing.T, class job.Class) (*bench, lanes.Move) {
+	b := newBench(t)
+	b.run = fails(class, 0)
+	b.Rules.Retry.MaxAttempts = 1
+	b.one(b.record("m1", body("1")))
+	m := b.last(lanes.ToDLQ, 1)
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.IsolatedMessageID != "m1" {
+		t.Fatalf("entry %+v", e)
+	}
+	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+	b.now = b.now.Add(time.Minute)
+	return b, m
+}
+
+func TestIsolatedRules(t *testing.T) {
+	t.Run("an unconfirmed hand-over is repeated", func(t *testing.T) {
+		b := newBench(t)
+		b.run = fails(job.Rejected, 0)
+		b.wires.refuse = func(lanes.Queue, lanes.Move) error { return lanes.ErrUnsent }
+		if failed, err := b.handle(b.record("m1", body("1")), b.record("m2", "also unsent")); err == nil || len(failed) != 2 {
+			t.Fatalf("failed %v, %v: nothing was confirmed", failed, err)
+		}
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated {
+			t.Fatalf("the isolation is recorded before the send: %+v", e)
+		}
+		b.wires.refuse = nil
+		r := b.record("m1", body("1")) // SQS delivers the same message again
+		b.now = b.now.Add(time.Minute)
+		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+		b.one(r)
+		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent || m.Attempt != 1 || !m.At.Equal(t0) {
+			t.Errorf("memory %+v", m)
+		}
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 1 {
+			t.Errorf("entry %+v", e)
+		}
+	})
+	t.Run("a stray copy goes to the DLQ", func(t *testing.T) {
+		b, _ := isolated(t, job.Transient)
+		r := b.record("m2", body("1"))
+		r.Attributes["SentTimestamp"] = fmt.Sprint(t0.Add(-time.Second).UnixMilli())
+		b.one(r)
+		if m := b.last(lanes.ToDLQ, 2).Message.Memory; m.Cause != job.CauseAttempts {
+			t.Errorf("memory %+v", m)
+		}
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 {
+			t.Errorf("entry %+v", e)
+		}
+	})
+	t.Run("an ambiguous one goes back undecided", func(t *testing.T) {
+		b, m := isolated(t, job.Ambiguous)
+		b.one(b.back("m2", m))
+		if m := b.last(lanes.ToDLQ, 2).Message.Memory; m.Class != job.Ambiguous || m.Cause != job.CauseAmbiguous {
+			t.Errorf("memory %+v", m)
+		}
+	})
+	t.Run("put back, it is reopened and runs", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		b.one(b.back("m2", m))
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Redrives != 1 || e.Attempts != 1 {
+			t.Errorf("entry %+v", e)
+		}
+	})
+	t.Run("put back without our attribute, it runs too", func(t *testing.T) {
+		b, _ := isolated(t, job.Transient)
+		b.one(b.record("m2", body("1")))
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Redrives != 1 {
+			t.Errorf("entry %+v", e)
+		}
+	})
+	t.Run("put back, its hops begin anew", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		m.Message.Memory.Hops = b.MaxHops
+		m.Message.Body = `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"1"}}`
+		b.one(b.back("m2", m))
+		got := b.last(lanes.ToRecovery, 1).Message.Memory
+		if got.Hops != 1 || got.Redrives != 1 || got.Cause != "" || got.Class != "" {
+			t.Errorf("memory %+v", got)
+		}
+	})
+	t.Run("put back and failing again, it has a fresh budget", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		b.Rules.Retry.MaxAttempts = 2
+		b.run = func(ctx context.Context, d job.Delivery) job.Result {
+			if res := b.ledger.entries[d.Key]; !res.Accepts(b.now) {
+				return res.Refusal(d.Token, b.now)
+			}
+			return fails(job.Transient, 0)(ctx, d)
+		}
+		b.one(b.back("m2", m))
+		if got := b.last(lanes.ToRecovery, 1).Message.Memory; got.Attempt != 2 || got.Redrives != 1 {
+			t.Errorf("memory %+v", got)
+		}
+	})
+	t.Run("past the generation limit it goes back", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		e := b.ledger.entries["test/1"]
+		e.Redrives = b.Rules.MaxRedrives
+		b.ledger.entries["test/1"] = e
+		b.one(b.back("m2", m))
+		if got := b.last(lanes.ToDLQ, 2).Message.Memory; got.Cause != job.CauseGeneration || got.Redrives != 3 {
+			t.Errorf("memory %+v", got)
+		}
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 3 {
+			t.Errorf("entry %+v", e)
+		}
+	})
+	t.Run("the ledger's trouble leaves it", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		b.ledger.fail = ledger.ErrUnavailable
+		if failed, err := b.handle(b.back("m2", m)); err == nil || len(failed) != 1 {
+			t.Errorf("failed %v, %v", failed, err)
+		}
+	})
+	t.Run("final meanwhile, it is a duplicate", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		b.one(b.back("m2", m))
+		b.one(b.back("m3", m))
+		if e := b.ledger.entries["test/1"]; e.Redrives != 1 || !strings.Contains(b.out.String(), `"duplicate":true`) {
+			t.Errorf("entry %+v\n%s", e, b.out.String())
+		}
+	})
+}
+
+// The one copy that failed first speaks for all: the others wait for its retry.
+func TestCopiesThatFailTogetherAreOneAttempt(t *testing.T) {
+	b := newBench(t)
+	b.run = fails(job.Transient, 0)
+	var records []events.SQSMessage
+	for i := range 10 {
+		records = append(records, b.record(fmt.Sprint("m", i), body("1")))
+	}
+	if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
+		t.Fatal(failed, err)
+	}
+	if e := b.ledger.entries["test/1"]; e.Attempts != 1 {
+		t.Errorf("%d attempts", e.Attempts)
+	}
+	if len(b.wires.sent[lanes.ToRecovery]) != 10 || b.wires.calls != 1 {
+		t.Errorf("%d moves in %d calls", len(b.wires.sent[lanes.ToRecovery]), b.wires.calls)
+	}
+}
+
+func TestFailureOfAFinalJobIsADuplicate(t *testing.T) {
+	b := newBench(t)
+	b.one(b.record("m1", body("1")))
+	b.run = fails(job.Transient, 0)
+	b.one(b.record("m2", body("1")))
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Attempts != 0 {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+func TestRecordsRunSideBySideWithinTheBound(t *testing.T) {
+	b := newBench(t)
+	b.Concurrency = 4
+	var running, most atomic.Int64
+	arrived := make(chan struct{}, 12)
+	release := make(chan struct{})
+	b.run = func(context.Context, job.Delivery) job.Result {
+		n := running.Add(1)
+		for {
+			if seen := most.Load(); n <= seen || most.CompareAndSwap(seen, n) {
+				break
+			}
+		}
+		arrived <- struct{}{}
+		<-release
+		running.Add(-1)
+		return job.Result{Verdict: job.Committed}
+	}
+	var records []events.SQSMessage
+	for i := range 12 {
+		records = append(records, b.record(fmt.Sprint("m", i), body(fmt.Sprint(i))))
+	}
+	done := make(chan error)
+	go func() {
+		_, err := b.handle(records...)
+		done <- err
+	}()
+	for range 4 { // all four places are taken at once, or this never gets on
+		<-arrived
+	}
+	close(release)
+	if err := <-done; err != nil || most.Load() != 4 {
+		t.Errorf("%d at once, %v", most.Load(), err)
+	}
+}
+
+// Every delivery is counted once, and neither log nor metrics show a body.
+func TestOneOutcomeIsObservedForEachDelivery(t *testing.T) {
+	b := newBench(t)
+	const secret = "hunter2"
+	b.run = func(ctx context.Context, d job.Delivery) job.Result {
+		switch d.Subject {
+		case "retry":
+			return fails(job.Throttled, 0)(ctx, d)
+		case "left":
+			return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+		}
+		return b.ledger.commit(d, b.Rules, b.now)
+	}
+	records := []events.SQSMessage{
+		b.record("m1", body("ok")), b.record("m2", body("retry")), b.record("m3", body("left")),
+		b.record("m4", `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"wait"}}`), b.record("m5", secret),
+		b.record("m6", fmt.Sprintf(`{"kind":%q,"payload":{}}`, secret)),
+	}
+	if _, err := b.handle(records...); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]string{}
+	totals := map[string]float64{}
+	for line := range strings.Lines(b.out.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if id, ok := fields["message_id"].(string); ok && fields["outcome"] != nil {
+			if outcomes[id] != "" {
+				t.Errorf("%s has two outcomes", id)
+			}
+			outcomes[id] = fields["outcome"].(string)
+		}
+		if _, byKind := fields["kind"]; fields["_aws"] != nil && !byKind && fields["class"] == nil {
+			for _, name := range []string{"Acknowledged", "Retried", "Deferred", "Isolated", "Left"} {
+				if n, ok := fields[name].(float64); ok {
+					totals[name] += n
+				}
+			}
+		}
+	}
+	want := map[string]string{"m1": "acknowledged", "m2": "retried", "m3": "left", "m4": "deferred", "m5": "isolated", "m6": "isolated"}
+	if !maps.Equal(outcomes, want) {
+		t.Errorf("outcomes %v, want %v", outcomes, want)
+	}
+	if want := (map[string]float64{"Acknowledged": 1, "Retried": 1, "Deferred": 1, "Isolated": 2, "Left": 1}); !maps.Equal(totals, want) {
+		t.Errorf("metrics %v, want %v\n%s", totals, want, b.out.String())
+	}
+	if strings.Contains(strings.ReplaceAll(b.out.String(), `kind \"hunter2\"`, ""), secret) {
+		t.Errorf("a body was logged:\n%s", b.out.String())
+	}
+}
