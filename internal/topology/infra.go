@@ -1,0 +1,98 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The redrive function's aliases. IAM says who may invoke which, and the function says what each
+// may ask for.
+const (
+	AliasOperate = "operate"
+	AliasApprove = "approve"
+)
+
+// MinReservedConcurrency is the least reserved concurrency of the redrive function: one run and one
+// request that stops it.
+const MinReservedConcurrency = 2
+
+// Infra are the numbers that only the deployed system has: the redrive function's size, reserved
+// concurrency, log retention, and the limits its alarms watch.
+type Infra struct {
+	// RedriveTimeout and RedriveMemoryMB are the redrive function's.
+	RedriveTimeout  time.Duration
+	RedriveMemoryMB int
+	// WorkerReserved and RedriveReserved are reserved concurrency; zero reserves none, which is the
+	// default because small accounts refuse any.
+	WorkerReserved, RedriveReserved int
+	// LogRetention is how long both functions' logs are kept, in whole days.
+	LogRetention time.Duration
+
+	// ShortestBudget is the least time that any kind of job has between being due and its deadline.
+	ShortestBudget time.Duration
+	// NearDeadline is how long a job may be overdue before the alarm about waiting work: a fraction
+	// of ShortestBudget, so that somebody can still act.
+	NearDeadline time.Duration
+	// ProducerDelay is the longest delay with which producers send to the source lane. The age that
+	// SQS reports may count it, so the alarm about waiting work allows for it.
+	ProducerDelay time.Duration
+	// Stalled is how long ready work may see no acknowledgement at all.
+	Stalled time.Duration
+	// LaneAge is the age of a lane's oldest message that nobody wants to see: SQS deletes it at
+	// LaneRetention without asking.
+	LaneAge time.Duration
+	// DLQAge is the same for the DLQ and DLQRetention.
+	DLQAge time.Duration
+}
+
+// DefaultInfra returns the numbers of a deployed system.
+func DefaultInfra() Infra {
+	const day = 24 * time.Hour
+	return Infra{
+		RedriveTimeout:  900 * time.Second,
+		RedriveMemoryMB: 256,
+		LogRetention:    30 * day,
+		ShortestBudget:  15 * time.Minute,
+		NearDeadline:    5 * time.Minute,
+		ProducerDelay:   MaxDelay,
+		Stalled:         5 * time.Minute,
+		LaneAge:         2 * day,
+		DLQAge:          7 * day,
+	}
+}
+
+// Validate reports every inequality that these numbers break together with s, each as a sentence
+// that says which and why. It does not repeat s.Validate.
+func (i Infra) Validate(s Settings) error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(i.RedriveTimeout >= time.Second && i.RedriveTimeout <= 900*time.Second && i.RedriveTimeout%time.Second == 0,
+		"redrive timeout is %v, but Lambda allows 1 s to 900 s in whole seconds", i.RedriveTimeout)
+	must(i.RedriveMemoryMB >= 128, "redrive memory is %d MB, but Lambda needs at least 128 MB", i.RedriveMemoryMB)
+	must(i.WorkerReserved == 0 || i.WorkerReserved >= s.SourceConcurrency+s.RecoveryConcurrency,
+		"worker reserved concurrency is %d, below the caps of both lanes together = %d: Lambda would throttle its own pollers, and every throttle spends a receive",
+		i.WorkerReserved, s.SourceConcurrency+s.RecoveryConcurrency)
+	must(i.RedriveReserved == 0 || i.RedriveReserved >= MinReservedConcurrency,
+		"redrive reserved concurrency is %d, below %d: while a run is going on, nobody could stop it", i.RedriveReserved, MinReservedConcurrency)
+	must(i.LogRetention > 0 && i.LogRetention%(24*time.Hour) == 0,
+		"log retention is %v, but CloudWatch keeps logs for whole days", i.LogRetention)
+	must(i.NearDeadline >= time.Minute && i.NearDeadline < i.ShortestBudget,
+		"near-deadline limit is %v, not between 1 m and the shortest budget of %v: the alarm would come when it is too late", i.NearDeadline, i.ShortestBudget)
+	must(i.Stalled >= time.Minute && i.Stalled%time.Minute == 0 && i.Stalled > s.WorkerTimeout+s.BatchWindow,
+		"stalled limit is %v, but must be whole minutes and above worker timeout + batch window = %v, or a slow batch looks like none",
+		i.Stalled, s.WorkerTimeout+s.BatchWindow)
+	must(i.LaneAge > MaxDelay && i.LaneAge < s.LaneRetention,
+		"lane age limit is %v, not between %v and the lane retention of %v", i.LaneAge, MaxDelay, s.LaneRetention)
+	must(i.ProducerDelay >= 0 && i.ProducerDelay <= MaxDelay,
+		"producer delay is %v, but SQS delays a message by at most %v", i.ProducerDelay, MaxDelay)
+	// Where the retentions themselves are wrong, s.Validate says so.
+	must(i.DLQAge > 0 && (i.DLQAge < s.DLQRetention-s.LaneRetention || s.DLQRetention <= s.LaneRetention),
+		"DLQ age limit is %v, not below DLQ retention less lane retention = %v: a message that SQS moved keeps the clock of its lane and could be deleted before the alarm",
+		i.DLQAge, s.DLQRetention-s.LaneRetention)
+	return errors.Join(errs...)
+}

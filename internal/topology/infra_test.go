@@ -1,0 +1,40 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestInfraDefaultsHold(t *testing.T) {
+	for name, s := range map[string]Settings{"default": Default(), "scaled": Scaled()} {
+		if err := DefaultInfra().Validate(s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestInfraInequalities(t *testing.T) {
+	for want, set := range map[string]func(*Infra){
+		"redrive timeout is 16m0s":              func(i *Infra) { i.RedriveTimeout = 16 * time.Minute },
+		"redrive timeout is 1.5s":               func(i *Infra) { i.RedriveTimeout = 1500 * time.Millisecond },
+		"redrive memory is 64 MB":               func(i *Infra) { i.RedriveMemoryMB = 64 },
+		"worker reserved concurrency is 54":     func(i *Infra) { i.WorkerReserved = 54 },
+		"redrive reserved concurrency is 1":     func(i *Infra) { i.RedriveReserved = 1 },
+		"log retention is 1h0m0s":               func(i *Infra) { i.LogRetention = time.Hour },
+		"near-deadline limit is 15m0s":          func(i *Infra) { i.NearDeadline = i.ShortestBudget },
+		"stalled limit is 30s":                  func(i *Infra) { i.Stalled = 30 * time.Second },
+		"lane age limit is 96h0m0s":             func(i *Infra) { i.LaneAge = 96 * time.Hour },
+		"producer delay is 15m1s":               func(i *Infra) { i.ProducerDelay = 901 * time.Second },
+		"DLQ age limit is 240h0m0s, not below ": func(i *Infra) { i.DLQAge = 240 * time.Hour },
+	} {
+		i := DefaultInfra()
+		set(&i)
+		err := i.Validate(Default())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		} else if n := strings.Count(err.Error(), "\n"); n != 0 {
+			t.Errorf("%q also reports others: %v", want, err)
+		}
+	}
+}
