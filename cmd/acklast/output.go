@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// answer prints v as JSON, or what table writes: lines of cells that tabs separate.
+func (a *app) answer(v any, table func(w io.Writer)) error {
+	if a.output == "json" {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+// say writes text. What cannot be written to a terminal cannot be told there either; a table's writer
+// keeps the error until its end.
+func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+
+// row writes one line of a table. What others wrote, such as an id or an error's text, cannot break
+// the table or steer the terminal.
+func row(w io.Writer, cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			say(w, "\t")
+		}
+		say(w, "%s", plain(fmt.Sprint(c)))
+	}
+	say(w, "\n")
+}
+
+// plain replaces what is not printable.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case !unicode.IsPrint(r):
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+// when writes a time and how far it is from now; "-" when there is none.
+func when(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := t.Sub(now)
+	switch {
+	case d > 0:
+		return stamp(t) + " (in " + rough(d) + ")"
+	default:
+		return stamp(t) + " (" + rough(-d) + " ago)"
+	}
+}
+
+// stamp writes a time up to the millisecond, which is what the ledger keeps.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999Z07:00") }
+
+// rough writes a duration to about two figures.
+func rough(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 2*day:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
+
+// isTerminal says whether a writer is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// shellWords writes arguments so that a shell reads them back.
+func shellWords(args []string) string {
+	words := make([]string, len(args))
+	for i, s := range args {
+		if s == "" || strings.ContainsFunc(s, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=@,+%", r)
+		}) {
+			s = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+		}
+		words[i] = s
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"acklast/internal/topology"
+)
+
+// app is what every command shares: the outside world and the global flags.
+type app struct {
+	args           []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	now            func() time.Time
+
+	profile, region, endpoint, stack, output string
+
+	// started says that a command itself has begun; before that, an error is about the command line.
+	started bool
+}
+
+// envStack is the variable that names the stack.
+const envStack = "ACKLAST_STACK"
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "acklast",
+		Short: "Run SQS jobs on Lambda whose effects happen once",
+		Long: `acklast runs SQS jobs on AWS Lambda whose effects happen once, and this is its operator's tool.
+
+It works against the embedded AWS of "acklast local", against LocalStack and against AWS, which is
+decided by AWS's own settings alone: with AWS_ENDPOINT_URL or --endpoint-url at that address, else
+AWS with your profile and region. At an address of this machine it needs no credentials. Before it
+writes anything it says on standard error where to.
+
+Standard output carries the answer, as a table or with --output json; everything else goes to
+standard error. The exit code is 0 if all went well, 1 if it failed, and 2 if the command line, its
+input or the state of things does not allow it.
+
+Shell completion: "acklast completion bash|zsh|fish|powershell" prints the script, for example
+  source <(acklast completion bash)`,
+		Example: `  acklast local                                   # the system on this machine, until Ctrl-C
+  export AWS_ENDPOINT_URL=http://127.0.0.1:4566   # in another terminal
+  acklast hold --reservation r-1 --command hold-1 --resource room-7 --units 1 --for 10s --capacity 5
+  acklast job r-1
+  acklast status`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.output != "table" && a.output != "json" {
+				return refuse("--output is %q, want table or json", a.output)
+			}
+			if a.stack == "" {
+				return refuse("--stack is empty")
+			}
+			return nil
+		},
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.profile, "profile", "", "AWS profile (default: AWS_PROFILE)")
+	flags.StringVar(&a.region, "region", "", "AWS region (default: AWS_REGION or the profile's)")
+	flags.StringVar(&a.endpoint, "endpoint-url", "", "address to use in place of AWS (default: AWS_ENDPOINT_URL)")
+	flags.StringVar(&a.stack, "stack", cmp.Or(a.getenv(envStack), topology.DefaultStack), "name of the stack, also "+envStack)
+	flags.StringVar(&a.output, "output", "table", "form of the answer: table or json")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+
+	root.AddCommand(
+		newLocal(a),
+		newSend(a),
+		newHold(a),
+		newConfirm(a),
+		newJob(a),
+		newStatus(a),
+	)
+	return root
+}
+
+// starting makes a command's RunE: what f returns is no longer about the command line.
+func (a *app) starting(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return f(cmd, args)
+	}
+}

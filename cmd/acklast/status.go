@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/spf13/cobra"
+
+	"acklast/internal/lanes"
+)
+
+// statusReport is the answer of status. SQS's counts are approximate.
+type statusReport struct {
+	Stack string    `json:"stack"`
+	Place string    `json:"place"`
+	At    time.Time `json:"at"`
+	// Lanes are the queues that feed the worker: source, then recovery.
+	Lanes []laneStatus `json:"lanes"`
+	DLQ   dlqStatus    `json:"dlq"`
+	// OldestNotTold says why no queue has an oldest message's age; absent when the platform tells.
+	OldestNotTold string `json:"oldestNotTold,omitzero"`
+}
+
+// laneStatus counts a lane's messages.
+type laneStatus struct {
+	Lane  lanes.Queue `json:"lane"`
+	Queue string      `json:"queue"`
+	// Scheduled messages are delayed by SQS, Ready ones wait for the worker, InFlight ones are with
+	// it or back off.
+	Scheduled int `json:"scheduled"`
+	Ready     int `json:"ready"`
+	InFlight  int `json:"inFlight"`
+	// Oldest is absent when the platform does not tell.
+	Oldest *oldestMessage `json:"oldest,omitempty"`
+}
+
+// dlqStatus counts the DLQ's messages.
+type dlqStatus struct {
+	Queue string `json:"queue"`
+	// Isolated counts all of them, InFlight those among them that somebody has received.
+	Isolated int            `json:"isolated"`
+	InFlight int            `json:"inFlight"`
+	Oldest   *oldestMessage `json:"oldest,omitempty"`
+}
+
+// oldestMessage is CloudWatch's last word on the age of a queue's oldest message.
+type oldestMessage struct {
+	AgeSeconds int64 `json:"ageSeconds"`
+	// At is the minute it was measured in.
+	At time.Time `json:"at"`
+}
+
+func newStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Say how much work each lane holds",
+		Long: `Say how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
+flight (with the worker, or backing off), and how many are isolated on the DLQ. SQS's counts are
+approximate.
+
+The age of the oldest message is CloudWatch's, measured up to some minutes ago; it is told on AWS only,
+and only of queues that were in use. Paused lanes: on AWS "aws lambda list-event-source-mappings
+--function-name STACK-worker" shows whether a lane's mapping is enabled.`,
+		Example: `  acklast status
+  acklast status --stack orders --output json | jq .dlq.isolated`,
+		Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) }),
+	}
+}
+
+func (a *app) status(ctx context.Context) error {
+	t, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	queues := []lanes.Queue{lanes.ToSource, lanes.ToRecovery, lanes.ToDLQ}
+	client, err := t.lanes(ctx, queues...)
+	if err != nil {
+		return err
+	}
+	depths, errs := make([]lanes.Depth, len(queues)), make([]error, len(queues))
+	var ages map[string]oldestMessage
+	var notTold string
+	var wait sync.WaitGroup
+	for i, q := range queues {
+		wait.Go(func() { depths[i], errs[i] = client.Depth(ctx, q) })
+	}
+	wait.Go(func() { ages, notTold = t.oldest(ctx) })
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return t.explain(err)
+		}
+	}
+	r := t.report(depths, ages)
+	r.At, r.OldestNotTold = a.now().UTC().Truncate(time.Millisecond), notTold
+	return a.answer(r, func(w io.Writer) { printStatus(w, r) })
+}
+
+// report joins the figures of the source, the recovery lane and the DLQ, in this order.
+func (t *target) report(depths []lanes.Depth, ages map[string]oldestMessage) statusReport {
+	oldest := func(queue string) *oldestMessage {
+		if o, ok := ages[queue]; ok {
+			return &o
+		}
+		return nil
+	}
+	lane := func(l lanes.Queue, queue string, d lanes.Depth) laneStatus {
+		return laneStatus{Lane: l, Queue: queue, Scheduled: d.Delayed, Ready: d.Visible, InFlight: d.InFlight, Oldest: oldest(queue)}
+	}
+	dlq := depths[2]
+	return statusReport{
+		Stack: t.names.Stack, Place: t.place,
+		Lanes: []laneStatus{
+			lane(lanes.ToSource, t.names.SourceQueue, depths[0]),
+			lane(lanes.ToRecovery, t.names.RecoveryQueue, depths[1]),
+		},
+		DLQ: dlqStatus{
+			Queue: t.names.DLQ, Isolated: dlq.Visible + dlq.InFlight + dlq.Delayed, InFlight: dlq.InFlight,
+			Oldest: oldest(t.names.DLQ),
+		},
+	}
+}
+
+func printStatus(w io.Writer, r statusReport) {
+	age := func(o *oldestMessage) string {
+		switch {
+		case r.OldestNotTold != "":
+			return "not told here"
+		case o == nil:
+			return "no figure"
+		}
+		return rough(time.Duration(o.AgeSeconds)*time.Second) + " at " + o.At.UTC().Format("15:04Z")
+	}
+	row(w, "LANE", "SCHEDULED", "READY", "IN FLIGHT", "ISOLATED", "OLDEST")
+	for _, l := range r.Lanes {
+		row(w, l.Lane, l.Scheduled, l.Ready, l.InFlight, "-", age(l.Oldest))
+	}
+	row(w, lanes.ToDLQ, "-", "-", r.DLQ.InFlight, r.DLQ.Isolated, age(r.DLQ.Oldest))
+	if r.OldestNotTold != "" {
+		say(w, "Oldest: %s\n", plain(r.OldestNotTold))
+	}
+}
+
+// oldest asks CloudWatch for the age of each queue's oldest message. Other platforms are not asked:
+// SQS itself has no such figure.
+func (t *target) oldest(ctx context.Context) (ages map[string]oldestMessage, notTold string) {
+	if t.endpoint != "" {
+		return nil, "the age of the oldest message is known to CloudWatch on AWS only"
+	}
+	ages, err := oldestAges(ctx, cloudwatch.NewFromConfig(t.config), t.now(), t.names.SourceQueue, t.names.RecoveryQueue, t.names.DLQ)
+	if err != nil {
+		return nil, "CloudWatch did not tell: " + reason(err)
+	}
+	return ages, ""
+}
+
+// oldestAges reads the last figure of each queue; a queue that nobody used for a while has none.
+func oldestAges(ctx context.Context, api cloudwatch.GetMetricDataAPIClient, now time.Time, queues ...string) (map[string]oldestMessage, error) {
+	const window = 15 * time.Minute // SQS's metrics come with some minutes' delay
+	in := &cloudwatch.GetMetricDataInput{
+		StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
+		ScanBy: cwtypes.ScanByTimestampDescending,
+	}
+	byID := map[string]string{}
+	for i, q := range queues {
+		id := "q" + strconv.Itoa(i)
+		byID[id] = q
+		in.MetricDataQueries = append(in.MetricDataQueries, cwtypes.MetricDataQuery{
+			Id: &id,
+			MetricStat: &cwtypes.MetricStat{
+				Metric: &cwtypes.Metric{
+					Namespace: aws.String("AWS/SQS"), MetricName: aws.String("ApproximateAgeOfOldestMessage"),
+					Dimensions: []cwtypes.Dimension{{Name: aws.String("QueueName"), Value: &q}},
+				},
+				Period: aws.Int32(60), Stat: aws.String("Maximum"),
+			},
+		})
+	}
+	ages := map[string]oldestMessage{}
+	for pages := cloudwatch.NewGetMetricDataPaginator(api, in); pages.HasMorePages(); {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.MetricDataResults {
+			queue := byID[aws.ToString(r.Id)]
+			if _, newer := ages[queue]; queue == "" || newer || len(r.Values) == 0 || len(r.Timestamps) == 0 {
+				continue
+			}
+			ages[queue] = oldestMessage{AgeSeconds: int64(r.Values[0]), At: r.Timestamps[0].UTC()}
+		}
+	}
+	return ages, nil
+}

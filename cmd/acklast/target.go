@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/lanes"
+	"acklast/internal/local"
+	"acklast/internal/reservation"
+	"acklast/internal/topology"
+)
+
+// identityLimit is how long a command waits to learn whose account it writes to.
+const identityLimit = 3 * time.Second
+
+// target is the stack a command talks to, and where it is.
+type target struct {
+	names  topology.Names
+	config aws.Config
+	// endpoint is the address in place of AWS, "" for AWS itself.
+	endpoint string
+	// place is where that is, in words.
+	place string
+
+	sqs *sqs.Client
+	db  *dynamodb.Client
+	sts *sts.Client
+	now func() time.Time
+}
+
+// connect builds the clients from AWS's own settings and the global flags. It calls nobody, except
+// for credentials.
+func (a *app) connect(ctx context.Context) (*target, error) {
+	endpoint := cmp.Or(a.endpoint, a.getenv("AWS_ENDPOINT_URL"))
+	var options []func(*config.LoadOptions) error
+	if endpoint != "" {
+		if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, refuse("endpoint %q is not a URL such as http://127.0.0.1:4566", endpoint)
+		}
+	}
+	if a.profile != "" {
+		options = append(options, config.WithSharedConfigProfile(a.profile))
+	}
+	region := cmp.Or(a.region, a.getenv("AWS_REGION"), a.getenv("AWS_DEFAULT_REGION"))
+	// A default profile's real credentials have no business at an address of this machine, and
+	// new users have none: only what was named for this call or in this environment goes there.
+	if onThisMachine(endpoint) && a.profile == "" && a.getenv("AWS_PROFILE") == "" && a.getenv("AWS_ACCESS_KEY_ID") == "" {
+		region = cmp.Or(region, local.Region)
+		options = append(options, config.WithCredentialsProvider(
+			credentials.NewStaticCredentialsProvider(local.Credential, local.Credential, "")))
+	}
+	if region != "" {
+		options = append(options, config.WithRegion(region))
+	}
+	cfg, err := awsclient.Load(ctx, options...)
+	if err != nil {
+		return nil, err
+	}
+	if endpoint != "" {
+		cfg.BaseEndpoint = &endpoint // an address for one service, such as AWS_ENDPOINT_URL_SQS, still outranks it
+	}
+	const orLocal = "or, for the embedded AWS of acklast local, set AWS_ENDPOINT_URL=http://127.0.0.1:4566"
+	if cfg.Region == "" {
+		return nil, refuse("no AWS region is set: use --region or AWS_REGION, %s", orLocal)
+	}
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		return nil, fmt.Errorf("no usable AWS credentials: use --profile or AWS_PROFILE, %s: %w", orLocal, err)
+	}
+
+	t := &target{names: topology.NamesOf(a.stack), config: cfg, now: a.now}
+	t.sqs = awsclient.SQS(cfg, func(o *sqs.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
+	t.db = awsclient.DynamoDB(cfg, func(o *dynamodb.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
+	t.sts = sts.NewFromConfig(cfg, func(o *sts.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
+	// What the clients say they will use, since AWS's settings may name an address per service.
+	t.endpoint = aws.ToString(t.sqs.Options().BaseEndpoint)
+	t.place = cmp.Or(t.endpoint, "AWS "+cfg.Region)
+	if tables := aws.ToString(t.db.Options().BaseEndpoint); tables != t.endpoint {
+		t.place = "queues at " + t.place + ", tables at " + cmp.Or(tables, "AWS "+cfg.Region)
+	}
+	return t, nil
+}
+
+// overrule makes --endpoint-url outrank an address that AWS's settings name for one service, as it
+// does in the AWS CLI.
+func overrule(base **string, endpoint string) {
+	if endpoint != "" {
+		*base = &endpoint
+	}
+}
+
+// onThisMachine says whether the URL's host is this machine. LocalStack's own name is one of them.
+func onThisMachine(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	host := strings.ToLower(u.Hostname())
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "localhost.localstack.cloud" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// announce says where a command is about to write, and whose account that is.
+func (a *app) announce(ctx context.Context, t *target) {
+	ctx, cancel := context.WithTimeout(ctx, identityLimit)
+	defer cancel()
+	var account string
+	out, err := t.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}, func(o *sts.Options) { o.RetryMaxAttempts = 1 })
+	switch {
+	case err == nil:
+		account = "account " + aws.ToString(out.Account) + ", as " + aws.ToString(out.Arn)
+	case errors.Is(err, context.DeadlineExceeded):
+		account = fmt.Sprintf("account unknown: no answer within %v", identityLimit)
+	default:
+		account = "account unknown: " + reason(err)
+	}
+	say(a.stderr, "Writing to stack %s at %s (%s)\n", t.names.Stack, t.place, account)
+}
+
+// reason is an error in as few words as it has: the service's own code and message.
+func reason(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return strings.TrimSuffix(api.ErrorCode()+": "+api.ErrorMessage(), ": ")
+	}
+	return err.Error()
+}
+
+// lanes returns a client for the given queues of the stack, whose URLs it looks up.
+func (t *target) lanes(ctx context.Context, queues ...lanes.Queue) (*lanes.Client, error) {
+	var urls lanes.URLs
+	var wait sync.WaitGroup
+	errs := make([]error, len(queues))
+	for i, q := range queues {
+		var name string
+		var url *string
+		switch q {
+		case lanes.ToSource:
+			name, url = t.names.SourceQueue, &urls.Source
+		case lanes.ToRecovery:
+			name, url = t.names.RecoveryQueue, &urls.Recovery
+		case lanes.ToDLQ:
+			name, url = t.names.DLQ, &urls.DLQ
+		}
+		wait.Go(func() {
+			out, err := t.sqs.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+			if err != nil {
+				errs[i] = fmt.Errorf("look up queue %s: %w", name, err)
+				return
+			}
+			*url = aws.ToString(out.QueueUrl)
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, t.explain(err) // one is enough: they fail for the same reason
+		}
+	}
+	return lanes.New(t.sqs, urls), nil
+}
+
+func (t *target) ledger() *dynamo.Store {
+	return dynamo.New(t.db, t.names.LedgerTable, dynamo.Options{Now: t.now})
+}
+
+func (t *target) reservations() *reservation.Store {
+	return reservation.NewStore(t.db, t.ledger(), t.names, t.now)
+}
+
+// explain says what to do about an error whose reason is that nothing is where a command looked. Any
+// other error it returns as it is.
+func (t *target) explain(err error) error {
+	start := `deploy it with "cdk deploy"`
+	if onThisMachine(t.endpoint) {
+		start = fmt.Sprintf(`start it with "acklast local --stack %s", or deploy it there`, t.names.Stack)
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		switch api.ErrorCode() {
+		// By code: engines send them as errors for which the SDK has no type.
+		case "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "ResourceNotFoundException":
+			return fmt.Errorf("stack %s is not, or not completely, at %s (%s): %s, or name another with --stack, --region or --endpoint-url",
+				t.names.Stack, t.place, reason(err), start)
+		}
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("nothing answers at %s: %s, or name another address with --endpoint-url", t.place, start)
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+// Package local is an AWS that runs inside the process: no account, no Docker. It serves SQS,
+// DynamoDB and the Lambda API, and runs the compiled worker, byte for byte the one that is deployed,
+// as real processes fed from real queues.
+//
+// StartAWS gives the services alone, with a stack's queues and tables. Start adds the worker
+// function: a Runtime API and a supervisor for its processes, and one poller for each lane, by the
+// rules AWS documents for an SQS event source. Faults come from here and never from hooks in the
+// worker: a process can be killed, stopped, or killed between its response and the acknowledgement.
+//
+// All environments of one process share one engine's state. Give each its own stack name.
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/sivchari/kumo"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+const (
+	// Region is the embedded AWS's region.
+	Region = "us-east-1"
+	// Credential is both the access key and the secret it accepts.
+	Credential = "test"
+)
+
+// ErrPortInUse says that something else listens on the requested port.
+var ErrPortInUse = errors.New("port in use")
+
+// starting serializes the starts of engines: they share state, which each start writes to.
+var starting sync.Mutex
+
+// AWS is the embedded AWS with the queues and tables of one stack.
+type AWS struct {
+	names    topology.Names
+	endpoint string
+	config   aws.Config // of the endpoint
+	engine   string     // the engine's own URL, without the front
+	direct   aws.Config // of the engine
+	urls     worker.QueueURLs
+	arns     worker.QueueURLs // the same queues' ARNs
+	close    func()
+}
+
+// StartAWS starts the services and creates the stack's queues and tables. Port 0 takes any free
+// port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
+// delays Close, so end long polls first.
+func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
+	starting.Lock()
+	server := kumo.NewServer()
+	starting.Unlock()
+	a := &AWS{names: topology.NamesOf(stack), endpoint: server.URL, engine: server.URL, close: sync.OnceFunc(server.Close)}
+	if port != 0 {
+		front, err := serveFront(port, server.URL)
+		if err != nil {
+			server.Close()
+			return nil, err
+		}
+		a.endpoint = front.url
+		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
+	}
+	if err := a.create(ctx, settings); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error) {
+	if a.config, err = configFor(ctx, a.endpoint); err != nil {
+		return err
+	}
+	if a.direct, err = configFor(ctx, a.engine); err != nil {
+		return err
+	}
+	if err := a.createQueues(ctx, settings); err != nil {
+		return err
+	}
+	return dynamo.CreateTables(ctx, awsclient.DynamoDB(a.direct), a.names)
+}
+
+// configFor returns a configuration that can only reach the given endpoint: what the user's
+// environment and profile say about endpoints and regions must not lead anywhere else.
+func configFor(ctx context.Context, endpoint string) (aws.Config, error) {
+	cfg, err := awsclient.Load(ctx,
+		config.WithRegion(Region),
+		config.WithBaseEndpoint(endpoint),
+		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(Credential, Credential, "")),
+	)
+	// The sources could still name an endpoint per service (AWS_ENDPOINT_URL_SQS, or a profile), which
+	// outranks ours.
+	cfg.ConfigSources = nil
+	return cfg, err
+}
+
+// createQueues makes the DLQ first: the engine drops a message whose DLQ does not exist.
+func (a *AWS) createQueues(ctx context.Context, s topology.Settings) error {
+	client := awsclient.SQS(a.direct)
+	create := func(name string, attributes map[string]string) (queueURL, arn string, err error) {
+		q, err := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
+		if err != nil {
+			return "", "", fmt.Errorf("create queue %s: %w", name, err)
+		}
+		got, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+			QueueUrl: q.QueueUrl, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn}})
+		if err != nil {
+			return "", "", fmt.Errorf("read ARN of queue %s: %w", name, err)
+		}
+		return *q.QueueUrl, got.Attributes[string(types.QueueAttributeNameQueueArn)], nil
+	}
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+	var err error
+	a.urls.DLQ, a.arns.DLQ, err = create(a.names.DLQ, map[string]string{
+		string(types.QueueAttributeNameMessageRetentionPeriod): seconds(s.DLQRetention),
+	})
+	if err != nil {
+		return err
+	}
+	redrive, err := json.Marshal(map[string]any{"deadLetterTargetArn": a.arns.DLQ, "maxReceiveCount": s.MaxReceiveCount})
+	if err != nil {
+		return err
+	}
+	lane := map[string]string{
+		string(types.QueueAttributeNameVisibilityTimeout):      seconds(s.LaneVisibility),
+		string(types.QueueAttributeNameMessageRetentionPeriod): seconds(s.LaneRetention),
+		string(types.QueueAttributeNameRedrivePolicy):          string(redrive),
+	}
+	if a.urls.Source, a.arns.Source, err = create(a.names.SourceQueue, lane); err != nil {
+		return err
+	}
+	a.urls.Recovery, a.arns.Recovery, err = create(a.names.RecoveryQueue, lane)
+	return err
+}
+
+// Endpoint is the URL to give to AWS_ENDPOINT_URL.
+func (a *AWS) Endpoint() string { return a.endpoint }
+
+// Names are the stack's names.
+func (a *AWS) Names() topology.Names { return a.names }
+
+// QueueURLs are the URLs of the stack's queues, as the engine names them. Their host and port are
+// always localhost:4566, whichever port it listens on; the SDK sends to the endpoint instead.
+func (a *AWS) QueueURLs() worker.QueueURLs { return a.urls }
+
+// AWSConfig is a configuration for SDK clients of this AWS, and of nothing else.
+func (a *AWS) AWSConfig() aws.Config { return a.config.Copy() }
+
+// Close stops the services. It may be called more than once.
+func (a *AWS) Close() error {
+	a.close()
+	return nil
+}
+
+// front gives the engine, which picks its own port, a fixed one.
+type front struct {
+	url   string
+	close func()
+}
+
+func serveFront(port int, target string) (*front, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: something else listens on 127.0.0.1:%d, perhaps LocalStack or another acklast; stop it or choose another port",
+			ErrPortInUse, port)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	to, err := url.Parse(target)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	quiet := discardLog() // clients that hang up are none of the user's business
+	server := &http.Server{
+		Handler: &httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) {
+				r.SetURL(to)
+				r.Out.Host = r.In.Host
+			},
+			Transport: transport,
+			ErrorLog:  quiet,
+		},
+		ErrorLog:          quiet,
+		ReadHeaderTimeout: time.Minute,
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // always ErrServerClosed
+	return &front{url: "http://" + listener.Addr().String(), close: func() {
+		_ = server.Close()
+		serving.Wait()
+		transport.CloseIdleConnections()
+	}}, nil
+}

@@ -1,0 +1,297 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"acklast/internal/job"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+// killGrace is how long the pollers may take to hear of the end of the processes.
+const killGrace = time.Second
+
+// DefaultProcesses is how many worker processes run when a Config does not say.
+const DefaultProcesses = 2
+
+// Config says what environment to start. Stack, Settings and WorkerBinary are required.
+type Config struct {
+	// Stack is the stack's name. Environments of one process share one engine, so each needs its own.
+	Stack string
+	// Settings are the numbers of the system; they must be valid.
+	Settings topology.Settings
+	// Port is the port of the endpoint on 127.0.0.1; 0 takes any free one.
+	Port int
+	// WorkerBinary is the path of the compiled worker.
+	WorkerBinary string
+	// Processes is how many worker processes run, and with it how many invocations can be in flight;
+	// 0 means DefaultProcesses.
+	Processes int
+	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
+	// environment's own. Nil means the environment's own.
+	WorkerEndpoint func(endpoint string) string
+	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Nothing of our own
+	// environment reaches the worker otherwise.
+	WorkerEnv func(urls worker.QueueURLs) map[string]string
+	// Functions run beside the worker; nothing polls a queue for them.
+	Functions []Function
+	// Logs receives what the functions write, line by line. Nil drops it.
+	Logs io.Writer
+	// Log receives what the environment itself has to say. Nil drops it.
+	Log *slog.Logger
+	// Grace is how long Close lets invocations finish before it kills their processes; 0 means 5 s.
+	Grace time.Duration
+}
+
+// Action is what to do with a response of the worker.
+type Action int
+
+const (
+	// Forward passes the response on.
+	Forward Action = iota
+	// KillBeforeAck kills the worker's process and drops the response: everything is committed and
+	// nothing is acknowledged.
+	KillBeforeAck
+)
+
+// Invocation is one that the worker has just answered.
+type Invocation struct {
+	RequestID string
+	// Process is the number of the worker process, from 0, and PID its process id.
+	Process, PID int
+	// Lane and Records are what the invocation was made of. An event that is not SQS's has neither.
+	Lane    job.Lane
+	Records []events.SQSMessage
+	// Event and Response are the two payloads.
+	Event, Response []byte
+}
+
+// Environment is a running AWS with a stack's worker in it.
+type Environment struct {
+	*AWS
+	worker    *function
+	functions []*function // all, the worker first
+	pollers   map[job.Lane]*poller
+	grace     time.Duration
+
+	stopPolling, stopInvoking context.CancelFunc
+	polling                   sync.WaitGroup
+	closing                   sync.Once
+	closeErr                  error
+}
+
+// Start starts an environment and returns when its worker processes wait for work. ctx limits the
+// start only. The environment runs until Close.
+func Start(ctx context.Context, c Config) (*Environment, error) {
+	c.Processes = cmp.Or(c.Processes, DefaultProcesses)
+	c.Grace = cmp.Or(c.Grace, 5*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Logs == nil {
+		c.Logs = io.Discard
+	}
+	c.Logs = &syncWriter{to: c.Logs}
+	if c.WorkerEndpoint == nil {
+		c.WorkerEndpoint = func(endpoint string) string { return endpoint }
+	}
+	if c.WorkerEnv == nil {
+		c.WorkerEnv = func(urls worker.QueueURLs) map[string]string {
+			return worker.Environment(c.Stack, urls, c.Settings)
+		}
+	}
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("local environment: %w", err)
+	}
+
+	a, err := StartAWS(ctx, c.Stack, c.Settings, c.Port)
+	if err != nil {
+		return nil, err
+	}
+	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
+	functions := append([]Function{{
+		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
+		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
+		Processes: c.Processes, Env: c.WorkerEnv(a.urls), endpoint: c.WorkerEndpoint(a.endpoint),
+	}}, c.Functions...)
+	for _, f := range functions {
+		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start function %s: %w", f.Name, err), e.Close())
+		}
+		e.functions = append(e.functions, running)
+	}
+	e.worker = e.functions[0]
+	e.poll(c)
+	return e, nil
+}
+
+func (c Config) validate() error {
+	if c.Stack == "" {
+		return errors.New("stack is not set")
+	}
+	if c.Processes < 1 {
+		return fmt.Errorf("%d processes, but the worker needs at least one", c.Processes)
+	}
+	binary, err := filepath.Abs(c.WorkerBinary)
+	if c.WorkerBinary == "" || err != nil {
+		return errors.New("worker binary is not set")
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return fmt.Errorf("worker binary: %w", err)
+	}
+	return c.Settings.Validate()
+}
+
+// poll starts a poller for each lane. Recovery leaves one process to source, if there are two.
+func (e *Environment) poll(c Config) {
+	var polling, invoking context.Context
+	polling, e.stopPolling = context.WithCancel(context.Background())
+	invoking, e.stopInvoking = context.WithCancel(context.Background())
+	source := min(c.Settings.SourceConcurrency, c.Processes)
+	recovery := min(c.Settings.RecoveryConcurrency, max(1, c.Processes-1))
+	lane := func(l job.Lane, url, arn string, limit int) *poller {
+		return newPoller(l, url, arn, e.worker.name, limit, c.Settings, e.worker.gate, e.direct, c.Log)
+	}
+	e.pollers = map[job.Lane]*poller{
+		job.Source:   lane(job.Source, e.urls.Source, e.arns.Source, source),
+		job.Recovery: lane(job.Recovery, e.urls.Recovery, e.arns.Recovery, recovery),
+	}
+	for _, p := range e.pollers {
+		e.polling.Go(func() { p.run(polling, invoking) })
+	}
+}
+
+// Close stops receiving, lets invocations finish for the grace of the Config, kills every process
+// and stops the services. It may be called more than once.
+func (e *Environment) Close() error {
+	e.closing.Do(func() {
+		e.stopPolling()
+		e.drain(e.grace)
+		for _, f := range e.functions {
+			f.stop()
+		}
+		e.drain(killGrace) // the processes' end has failed what was left
+		e.stopInvoking()   // but for what none of them had been given yet
+		e.polling.Wait()
+		for _, f := range e.functions {
+			f.api.close()
+		}
+		e.closeErr = e.AWS.Close()
+	})
+	return e.closeErr
+}
+
+// drain waits until no invocation is in flight, but no longer than the given time.
+func (e *Environment) drain(atMost time.Duration) {
+	if e.worker == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
+	defer cancel()
+	_ = e.worker.gate.drained(ctx)
+}
+
+// Pause stops a lane's receives. When it returns, none is in flight; invocations go on.
+func (e *Environment) Pause(lane job.Lane) {
+	if p := e.pollers[lane]; p != nil {
+		p.pause()
+	}
+}
+
+// Resume undoes Pause.
+func (e *Environment) Resume(lane job.Lane) {
+	if p := e.pollers[lane]; p != nil {
+		p.resume()
+	}
+}
+
+// OnResponse has f called, perhaps by several goroutines at once, whenever the worker has answered
+// an invocation: after the commit and before the acknowledgement. Nil ends that.
+func (e *Environment) OnResponse(f func(Invocation) Action) {
+	hook := f
+	if f != nil {
+		hook = func(inv Invocation) Action {
+			var event events.SQSEvent
+			if json.Unmarshal(inv.Event, &event) == nil && len(event.Records) > 0 {
+				inv.Records = event.Records
+				inv.Lane = e.laneOf(event.Records[0].EventSourceARN)
+			}
+			return f(inv)
+		}
+	}
+	e.worker.api.mu.Lock()
+	defer e.worker.api.mu.Unlock()
+	e.worker.api.onResponse = hook
+}
+
+func (e *Environment) laneOf(queueARN string) job.Lane {
+	switch queueARN[strings.LastIndexByte(queueARN, ':')+1:] {
+	case e.names.SourceQueue:
+		return job.Source
+	case e.names.RecoveryQueue:
+		return job.Recovery
+	}
+	return job.Unknown
+}
+
+// KillOnTimeout says whether a process is killed when its invocation takes longer than the
+// function's timeout, as Lambda does and as is the case at first. Either way the invocation has
+// failed by then; without the kill the process works on, as a machine would that was cut off.
+func (e *Environment) KillOnTimeout(kill bool) {
+	e.worker.api.mu.Lock()
+	defer e.worker.api.mu.Unlock()
+	e.worker.api.spare = !kill
+}
+
+// PIDs are the process ids of the worker's processes by their number; 0 stands for one that is
+// being restarted.
+func (e *Environment) PIDs() []int {
+	pids := make([]int, len(e.worker.processes))
+	for i, p := range e.worker.processes {
+		pids[i] = p.running()
+	}
+	return pids
+}
+
+// Kill kills one worker process, at whatever it is doing, and returns when it is dead and its
+// invocation has failed. It is started again.
+func (e *Environment) Kill(process int) { e.worker.processes[process].end() }
+
+// KillAll is Kill for all of them.
+func (e *Environment) KillAll() { e.worker.killAll() }
+
+// Restart replaces every worker process once its invocation has ended, and returns when the new
+// ones wait for work.
+func (e *Environment) Restart(ctx context.Context) error {
+	e.worker.gate.hold()
+	defer e.worker.gate.open()
+	if err := e.worker.gate.drained(ctx); err != nil {
+		return fmt.Errorf("wait for the worker's invocations: %w", err)
+	}
+	e.worker.killAll()
+	if err := e.worker.gate.ready(ctx, len(e.worker.processes)); err != nil {
+		return fmt.Errorf("wait for the new worker processes: %w", err)
+	}
+	return nil
+}
+
+// Suspend stops one worker process where it is, until Continue or its death. The function's timeout
+// still kills it.
+func (e *Environment) Suspend(process int) { e.worker.processes[process].signal(nil, stopGroup) }
+
+// Continue undoes Suspend.
+func (e *Environment) Continue(process int) { e.worker.processes[process].signal(nil, continueGroup) }

@@ -1,0 +1,453 @@
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	runtimeVersion  = "/2018-06-01/runtime"
+	headerRequestID = "Lambda-Runtime-Aws-Request-Id"
+	headerDeadline  = "Lambda-Runtime-Deadline-Ms"
+)
+
+// runtimeAPI is the Lambda Runtime API that the worker's processes talk to. It stands between them
+// and the engine's own, which notices neither a process's death nor its silence:
+//
+//	engine ─next─▶ pull ─hand out─▶ session (one life of one process) ─▶ process
+//	engine ◀─response or error─ session ◀─ process, or its exit, or the function's timeout
+//
+// Requests for work to the engine outlive the process they were made for. An invocation that the
+// engine hands out after that process died goes to the next process that asks, so none is swallowed.
+type runtimeAPI struct {
+	upstream string // the engine's Runtime API of this function
+	timeout  time.Duration
+	gate     *gate
+	log      *slog.Logger
+	client   *http.Client
+	server   *http.Server
+	address  string
+
+	ctx    context.Context // ends when the API closes
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu         sync.Mutex
+	sessions   map[string]*session
+	lives      int           // sessions ever opened
+	waiting    []*session    // processes that asked for work, longest wait first
+	pulling    int           // requests for work at the engine
+	orphans    []*invocation // handed out by the engine when no process waited any more
+	onResponse func(Invocation) Action
+	spare      bool // let a process live past the function's timeout
+}
+
+// invocation is one request that the engine handed out.
+type invocation struct {
+	id      string
+	header  http.Header
+	payload []byte
+	pulled  time.Time
+}
+
+// session is one life of one process, from its start to its exit. The process finds it by the path
+// in its AWS_LAMBDA_RUNTIME_API, so a request of a dead process is never taken for its successor's.
+type session struct {
+	api     *runtimeAPI
+	path    string
+	process int
+	signal  func()           // kills the process
+	work    chan *invocation // holds what the session was given, until it is written out
+	done    chan struct{}    // closed when the process has exited
+
+	// All below: api.mu.
+	ended   bool
+	asked   bool // has ever asked for work
+	doomed  bool // about to be killed
+	ready   bool // counted in the gate's capacity
+	current *invocation
+	timer   *time.Timer
+	reason  string // why current is about to fail, if known
+	pid     int
+}
+
+func newRuntimeAPI(engine, function string, timeout time.Duration, processes int, g *gate, log *slog.Logger) (*runtimeAPI, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the Runtime API: %w", err)
+	}
+	a := &runtimeAPI{
+		upstream: engine + "/_runtime/" + function + runtimeVersion,
+		timeout:  timeout,
+		gate:     g,
+		log:      log,
+		client:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * processes}},
+		address:  listener.Addr().String(),
+		sessions: make(map[string]*session),
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.server = &http.Server{Handler: a.routes(), ErrorLog: discardLog(), ReadHeaderTimeout: time.Minute}
+	a.tasks.Go(func() { _ = a.server.Serve(listener) }) // always ErrServerClosed
+	// The engine refuses to invoke a function whose Runtime API nobody ever called.
+	if err := a.post("none", "response", nil); err != nil {
+		a.close()
+		return nil, fmt.Errorf("register function %s: %w", function, err)
+	}
+	return a, nil
+}
+
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
+
+func (a *runtimeAPI) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(*session, http.ResponseWriter, *http.Request)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			a.mu.Lock()
+			s := a.sessions[r.PathValue("life")]
+			a.mu.Unlock()
+			if s == nil {
+				http.Error(w, "no such process", http.StatusGone)
+				return
+			}
+			h(s, w, r)
+		})
+	}
+	handle("GET /{life}"+runtimeVersion+"/invocation/next", (*session).next)
+	handle("POST /{life}"+runtimeVersion+"/invocation/{id}/response", (*session).response)
+	handle("POST /{life}"+runtimeVersion+"/invocation/{id}/error", (*session).failure)
+	handle("POST /{life}"+runtimeVersion+"/init/error", (*session).initError)
+	return mux
+}
+
+// close ends every request. What a process still asks afterwards fails.
+func (a *runtimeAPI) close() {
+	a.mu.Lock() // handOut starts nothing more
+	a.cancel()
+	a.mu.Unlock()
+	_ = a.server.Close()
+	a.tasks.Wait()
+	for _, inv := range a.orphans {
+		a.fail(inv.id, "Sandbox.Closed", "the environment was closed")
+	}
+	a.client.CloseIdleConnections()
+}
+
+// open begins a session for a process that is about to start.
+func (a *runtimeAPI) open(process int, signal func()) *session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lives++
+	s := &session{api: a, path: strconv.Itoa(a.lives), process: process, signal: signal,
+		work: make(chan *invocation, 1), done: make(chan struct{})}
+	a.sessions[s.path] = s
+	return s
+}
+
+// address is the value of AWS_LAMBDA_RUNTIME_API.
+func (s *session) address() string { return s.api.address + "/" + s.path }
+
+func (s *session) started(pid int) {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	s.pid = pid
+}
+
+// next hands the process its next invocation, and waits for one.
+func (s *session) next(w http.ResponseWriter, r *http.Request) {
+	a := s.api
+	a.mu.Lock()
+	if s.ended || s.doomed || s.current != nil || slices.Contains(a.waiting, s) {
+		a.mu.Unlock()
+		http.Error(w, "no work for a process that is dying or has not answered yet", http.StatusForbidden)
+		return
+	}
+	if !s.ready {
+		s.asked, s.ready = true, true
+		a.gate.add(1)
+	}
+	a.waiting = append(a.waiting, s)
+	a.handOut()
+	a.mu.Unlock()
+
+	var inv *invocation
+	select {
+	case inv = <-s.work:
+	case <-s.done:
+		return
+	case <-a.ctx.Done():
+		return
+	case <-r.Context().Done(): // about to exit
+		a.mu.Lock()
+		a.waiting = without(a.waiting, s)
+		a.mu.Unlock()
+		return
+	}
+	for name, values := range inv.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set(headerDeadline, strconv.FormatInt(time.Now().Add(a.timeout).UnixMilli(), 10))
+	_, _ = w.Write(inv.payload) // a process that cannot read it is dead or will time out
+}
+
+// handOut gives waiting processes the work there is, and asks the engine for as much as the others
+// need. From here on an invocation is answered by its process, by its exit, or by the timeout,
+// whichever comes first. The caller holds mu.
+func (a *runtimeAPI) handOut() {
+	if a.ctx.Err() != nil {
+		return
+	}
+	for len(a.orphans) > 0 && len(a.waiting) > 0 {
+		inv := a.orphans[0]
+		a.orphans = a.orphans[1:]
+		if time.Since(inv.pulled) > a.timeout { // the engine has given it up, or is about to
+			a.tasks.Go(func() { a.fail(inv.id, "Sandbox.Timedout", "no process took the invocation in time") })
+			continue
+		}
+		s := a.waiting[0]
+		a.waiting = a.waiting[1:]
+		s.current, s.reason = inv, ""
+		s.timer = time.AfterFunc(a.timeout, func() { s.timedOut(inv) })
+		s.work <- inv // has room: a process asks again only when it has read what it was given
+	}
+	for ; a.pulling < len(a.waiting); a.pulling++ {
+		a.tasks.Go(func() {
+			inv := a.pull()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.pulling--
+			if inv != nil {
+				a.orphans = append(a.orphans, inv)
+				a.handOut()
+			}
+		})
+	}
+}
+
+func without(list []*session, s *session) []*session {
+	return slices.DeleteFunc(list, func(x *session) bool { return x == s })
+}
+
+// settle ends the current invocation, if id is the current one; it reports whether it was.
+// The caller holds api.mu.
+func (s *session) settle(id string) bool {
+	if s.current == nil || s.current.id != id {
+		return false
+	}
+	s.timer.Stop()
+	s.current = nil
+	return true
+}
+
+func (s *session) response(w http.ResponseWriter, r *http.Request) {
+	a, id := s.api, r.PathValue("id")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the process died while it answered: its exit fails the invocation
+	}
+	a.mu.Lock()
+	hook, current, pid := a.onResponse, s.current, s.pid
+	a.mu.Unlock()
+	if hook != nil && current != nil && current.id == id {
+		if hook(Invocation{RequestID: id, Process: s.process, PID: pid, Event: current.payload, Response: body}) == KillBeforeAck {
+			s.kill()
+			<-s.done
+			return
+		}
+	}
+	s.answer(w, id, "response", body)
+}
+
+func (s *session) failure(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.answer(w, r.PathValue("id"), "error", body)
+}
+
+// answer passes a result on. One that comes too late counts for nothing, as on AWS, but the process
+// is told nothing of it and lives on.
+func (s *session) answer(w http.ResponseWriter, id, result string, body []byte) {
+	a := s.api
+	a.mu.Lock()
+	settled := s.settle(id)
+	a.mu.Unlock()
+	if settled {
+		if err := a.post(id, result, body); err != nil {
+			a.log.Error("pass on the worker's result", "request_id", id, "error", err)
+		}
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (s *session) initError(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	s.api.log.Error("the worker could not start", "process", s.process, "error", string(body))
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// kill kills the process. It first sees to it that no work is given to it any more.
+func (s *session) kill() {
+	a := s.api
+	a.mu.Lock()
+	s.doomed = true
+	a.waiting = without(a.waiting, s)
+	s.unready()
+	a.mu.Unlock()
+	s.signal()
+}
+
+// timedOut kills the process whose invocation has taken longer than the function's timeout; its exit
+// then fails the invocation. A process that is to be spared no longer counts as in working order
+// until it asks for work again.
+func (s *session) timedOut(inv *invocation) {
+	a := s.api
+	reason := fmt.Sprintf("Task timed out after %.2f seconds", a.timeout.Seconds())
+	a.mu.Lock()
+	if s.current != inv {
+		a.mu.Unlock()
+		return
+	}
+	if !a.spare {
+		s.reason = reason
+		a.mu.Unlock()
+		s.kill()
+		return
+	}
+	s.settle(inv.id)
+	s.unready()
+	a.mu.Unlock()
+	a.fail(inv.id, "Sandbox.Timedout", reason)
+}
+
+// end closes the session of a process that has exited and fails the invocation it had. It reports
+// whether the process ever asked for work.
+func (s *session) end(exit error) (asked bool) {
+	a := s.api
+	a.mu.Lock()
+	s.ended = true
+	delete(a.sessions, s.path)
+	a.waiting = without(a.waiting, s)
+	inv, reason, asked := s.current, s.reason, s.asked
+	if inv != nil {
+		s.settle(inv.id)
+	}
+	s.unready()
+	a.mu.Unlock()
+	close(s.done)
+	switch {
+	case inv == nil:
+	case reason != "":
+		a.fail(inv.id, "Sandbox.Timedout", reason)
+	default:
+		a.fail(inv.id, "Runtime.ExitError", "Runtime exited: "+exit.Error())
+	}
+	return asked
+}
+
+// unready takes the process out of the gate's capacity. The caller holds api.mu.
+func (s *session) unready() {
+	if s.ready {
+		s.ready = false
+		s.api.gate.add(-1)
+	}
+}
+
+func (a *runtimeAPI) fail(id, kind, message string) {
+	body, err := json.Marshal(map[string]string{"errorType": kind, "errorMessage": message})
+	if err == nil {
+		err = a.post(id, "error", body)
+	}
+	if err != nil {
+		a.log.Error("fail an invocation", "request_id", id, "error", err)
+	}
+}
+
+// pull waits until the engine hands out an invocation. It returns nil when the API closes.
+func (a *runtimeAPI) pull() *invocation {
+	for a.ctx.Err() == nil {
+		inv, err := a.pullOnce()
+		if err == nil {
+			return inv
+		}
+		if a.ctx.Err() == nil {
+			a.log.Warn("ask the engine for an invocation", "error", err)
+			sleep(a.ctx, 100*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func (a *runtimeAPI) pullOnce() (*invocation, error) {
+	req, err := http.NewRequestWithContext(a.ctx, http.MethodGet, a.upstream+"/invocation/next", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := a.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	payload, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	id := res.Header.Get(headerRequestID)
+	if res.StatusCode != http.StatusOK || id == "" {
+		return nil, fmt.Errorf("status %s", res.Status)
+	}
+	header := http.Header{}
+	for name, values := range res.Header {
+		if name == "Content-Type" || strings.HasPrefix(name, "Lambda-") {
+			header[name] = values
+		}
+	}
+	return &invocation{id: id, header: header, payload: payload, pulled: time.Now()}, nil
+}
+
+// post sends a result to the engine, again if need be: an invocation whose result got lost would last
+// until the engine's own timeout. The engine ignores the second copy of a result.
+func (a *runtimeAPI) post(id, result string, body []byte) (err error) {
+	for range 3 {
+		if err = a.postOnce(id, result, body); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+func (a *runtimeAPI) postOnce(id, result string, body []byte) error {
+	res, err := a.client.Post(a.upstream+"/invocation/"+id+"/"+result, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	_, copyErr := io.Copy(io.Discard, res.Body)
+	if err := cmp.Or(copyErr, res.Body.Close()); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusAccepted {
+		return fmt.Errorf("status %s", res.Status)
+	}
+	return nil
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
