@@ -17,6 +17,7 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/worker"
@@ -32,6 +33,10 @@ func main() {
 // run builds the handler and serves it. It returns what keeps it from starting.
 func run(ctx context.Context, getenv func(string) string, out io.Writer, serve func(handler any)) error {
 	config, err := worker.ParseConfig(getenv)
+	if err != nil {
+		return err
+	}
+	sending, err := reminder.ParseConfig(getenv)
 	if err != nil {
 		return err
 	}
@@ -51,6 +56,13 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 		}),
 		Kinds: kinds.All(kinds.Dependencies{
 			Reservations: reservation.NewExpirer(reservations, config.Rules),
+			Reminders: reminder.NewSender(reminder.Options{
+				Stack: config.Names.Stack, Ledger: store,
+				Subscriptions: reminder.NewSubscriptions(db, config.Names.SubscriptionsTable),
+				Provider:      sending.NewProvider(aws, time.Now),
+				Rules:         config.Rules, Timeout: sending.Timeout, LeaseSkew: config.LeaseSkew,
+				Now: time.Now, Random: rand.Float64,
+			}),
 		}),
 		Metrics: metrics,
 		Log:     telemetry.NewLogger(out, config.LogLevel),

@@ -28,6 +28,8 @@ type Config struct {
 	HandoverMargin time.Duration
 	// Rules are the budgets, the generation limit and the retention of final entries.
 	Rules ledger.Rules
+	// LeaseSkew is the clock difference between workers that leases tolerate.
+	LeaseSkew time.Duration
 	// HopDelay is the longest wait of one deferral, MaxHops how many there may be.
 	HopDelay time.Duration
 	MaxHops  int
@@ -50,6 +52,7 @@ const (
 	EnvBackoffBase     = "ACKLAST_BACKOFF_BASE"
 	EnvBackoffCap      = "ACKLAST_BACKOFF_CAP"
 	EnvAttemptTime     = "ACKLAST_ATTEMPT_TIME"
+	EnvLeaseSkew       = "ACKLAST_LEASE_SKEW"
 	EnvHopDelay        = "ACKLAST_HOP_DELAY"
 	EnvMaxHops         = "ACKLAST_MAX_HOPS"
 	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
@@ -76,6 +79,7 @@ func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]s
 		EnvBackoffBase:     s.BackoffBase.String(),
 		EnvBackoffCap:      s.BackoffCap.String(),
 		EnvAttemptTime:     s.AttemptTime.String(),
+		EnvLeaseSkew:       s.LeaseSkew.String(),
 		EnvHopDelay:        s.HopDelay.String(),
 		EnvMaxHops:         strconv.Itoa(s.MaxHops),
 		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
@@ -109,6 +113,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 			MaxRedrives: r.count(EnvMaxRedrives, d.MaxRedrives),
 			Retention:   r.duration(EnvLedgerRetention, d.LedgerRetention),
 		},
+		LeaseSkew:       r.duration(EnvLeaseSkew, d.LeaseSkew),
 		HopDelay:        r.duration(EnvHopDelay, d.HopDelay),
 		MaxHops:         r.count(EnvMaxHops, d.MaxHops),
 		LeftBackoffBase: r.duration(EnvLeftBackoffBase, d.LeftBackoffBase),
