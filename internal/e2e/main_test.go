@@ -172,7 +172,7 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-func newEmbedded(t *testing.T) *embedded {
+func newEmbedded(t *testing.T, options ...func(*local.Config)) *embedded {
 	t.Helper()
 	if deployed() {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
@@ -180,7 +180,7 @@ func newEmbedded(t *testing.T) *embedded {
 	t.Parallel()
 	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
 	settings := topology.Scaled()
-	env, err := local.Start(t.Context(), local.Config{
+	config := local.Config{
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
 		Logs: multi{e.tally, e.logs},
 		WorkerEndpoint: func(endpoint string) string {
@@ -188,7 +188,11 @@ func newEmbedded(t *testing.T) *embedded {
 			t.Cleanup(e.faults.Close)
 			return e.faults.URL()
 		},
-	})
+	}
+	for _, o := range options {
+		o(&config)
+	}
+	env, err := local.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +204,7 @@ func newEmbedded(t *testing.T) *embedded {
 		}
 	})
 	urls := env.QueueURLs()
-	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), settings)
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), config.Settings)
 	return e
 }
 
