@@ -15,9 +15,12 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/postbox"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
@@ -45,10 +48,14 @@ type story struct {
 	store  *reservation.Store
 	desk   *reservation.Desk
 	seen   *telemetry.Tally
+	kinds  kinds.Catalogue
+
+	subscriptions *reminder.Subscriptions
 
 	rows     []row
 	jobs     map[string]ledger.Status // every job's key, and how it is to end
 	isolated int                      // messages that belong on the DLQ
+	accepted map[string]int           // how many messages the provider is to accept for each recipient
 	delay    bool                     // whether jobs are sent with SQS's delay until they are due
 }
 
@@ -73,6 +80,9 @@ var chapters = []chapter{
 	{"The ledger throttles, and recovers", (*story).outage},
 	{"The worker is killed between commit and acknowledgement", (*story).kill},
 	{"A job keeps failing until its budget is spent", (*story).fail},
+	{"Renewal reminders go out", (*story).reminders},
+	{"The worker is killed when the provider has accepted", (*story).killAfterAcceptance},
+	{"Nobody can tell whether a reminder was sent", (*story).ambiguous},
 }
 
 // Config says what to run and where to tell it. WorkerBinary and Out are required.
@@ -87,7 +97,7 @@ type Config struct {
 
 // Run tells the story. It returns ErrChecks if what was sent and what became of it do not add up.
 func Run(ctx context.Context, c Config) error {
-	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, delay: true}
+	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
 	err := s.start(ctx, c)
 	if err != nil {
@@ -115,6 +125,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	env, err := local.Start(ctx, local.Config{
 		Stack: stack, Settings: topology.Scaled(), WorkerBinary: c.WorkerBinary, Processes: 2,
 		Logs: logs, Grace: time.Second,
+		// It can be asked what became of a request, but takes every request for another reminder.
+		Provider: postbox.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			s.faults = faults.New(endpoint)
 			return s.faults.URL()
@@ -133,6 +145,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
+	s.kinds = kinds.All(kinds.Dependencies{})
+	s.subscriptions = reminder.NewSubscriptions(db, names.SubscriptionsTable)
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
 	s.say("Two processes of the compiled worker poll it (pids %v). Times are scaled down: a message", env.PIDs())
@@ -270,6 +284,15 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 		}
 	}
 	check("one transition each", len(twice) == 0, describe(twice, fmt.Sprintf("%d jobs took effect, each by exactly one of its deliveries", effects)))
+
+	var wrong []string
+	for recipient, want := range s.accepted {
+		if n := len(s.env.Provider().Accepted(recipient)); n != want {
+			wrong = append(wrong, fmt.Sprintf("%s: %d, not %d", recipient, n, want))
+		}
+	}
+	all := len(s.env.Provider().Accepted(""))
+	check("one acceptance each", len(wrong) == 0, describe(wrong, fmt.Sprintf("the provider accepted %d messages for %d reminders", all, len(s.accepted))))
 
 	dlq, err := s.queues.Depth(ctx, lanes.ToDLQ)
 	if err != nil {
