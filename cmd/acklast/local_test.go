@@ -94,8 +94,8 @@ func TestLocal(t *testing.T) {
 	contains(t, r.stderr.String(), "Building the worker of ", "about a minute")
 	contains(t, printed, "stack "+r.stack+", 1 worker processes. Ctrl-C ends it.", "Times are shortened", "at most 5m0s ahead",
 		"export AWS_ENDPOINT_URL=http://127.0.0.1:", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
-		"aws sqs send-message --queue-url http://127.0.0.1:", "/"+r.stack+"-source --message-body '{",
-		"aws dynamodb get-item --table-name "+r.stack+"-ledger", "aws dynamodb get-item --table-name "+r.stack+"-reservations")
+		"aws --endpoint-url $AWS_ENDPOINT_URL sqs send-message --queue-url http://127.0.0.1:", "/"+r.stack+"-source --message-body '{",
+		"dynamodb get-item --table-name "+r.stack+"-ledger", "dynamodb get-item --table-name "+r.stack+"-reservations")
 	_, endpoint, _ := strings.Cut(printed, "AWS_ENDPOINT_URL=")
 	endpoint, _, _ = strings.Cut(endpoint, " ")
 

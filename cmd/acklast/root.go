@@ -71,6 +71,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 
 	root.AddCommand(
 		newLocal(a),
+		newDemo(a),
 		newSend(a),
 		newHold(a),
 		newConfirm(a),

@@ -19,7 +19,7 @@ import (
 func (s *story) expire(ctx context.Context) (row, error) {
 	var keys []string
 	for i := range 5 {
-		_, key, err := s.hold(ctx, fmt.Sprintf("normal-%d", i+1), 2, 1500*time.Millisecond, ledger.Done)
+		_, key, err := s.hold(ctx, fmt.Sprintf("normal-%d", i+1), 2, 1500*time.Millisecond)
 		if err != nil {
 			return row{}, err
 		}
@@ -34,7 +34,7 @@ func (s *story) expire(ctx context.Context) (row, error) {
 }
 
 func (s *story) duplicates(ctx context.Context) (row, error) {
-	h, key, err := s.hold(ctx, "copied", 3, time.Second, ledger.Done)
+	h, key, err := s.hold(ctx, "copied", 3, time.Second)
 	if err != nil {
 		return row{}, err
 	}
@@ -64,7 +64,7 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 }
 
 func (s *story) confirm(ctx context.Context) (row, error) {
-	h, key, err := s.hold(ctx, "paid", 4, 1500*time.Millisecond, ledger.Done)
+	h, key, err := s.hold(ctx, "paid", 4, 1500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}
@@ -85,7 +85,7 @@ func (s *story) confirm(ctx context.Context) (row, error) {
 
 func (s *story) early(ctx context.Context) (row, error) {
 	s.delay = false
-	h, key, err := s.hold(ctx, "early", 1, 6*time.Second, ledger.Done)
+	h, key, err := s.hold(ctx, "early", 1, 6*time.Second)
 	s.delay = true
 	if err != nil {
 		return row{}, err
@@ -126,7 +126,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 			return row{}, err
 		}
 	}
-	_, key, err := s.hold(ctx, "neighbour", 1, 500*time.Millisecond, ledger.Done)
+	_, key, err := s.hold(ctx, "neighbour", 1, 500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}
@@ -144,7 +144,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 func (s *story) onDLQ(ctx context.Context, n int) func() (bool, error) {
 	return func() (bool, error) {
 		d, err := s.queues.Depth(ctx, lanes.ToDLQ)
-		return int(d.Visible+d.InFlight) == n, err
+		return d.Visible+d.InFlight == n, err
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *story) outage(ctx context.Context) (row, error) {
 	defer remove()
 	var keys []string
 	for i := range 5 {
-		_, key, err := s.hold(ctx, fmt.Sprintf("outage-%d", i+1), 1, 200*time.Millisecond, ledger.Done)
+		_, key, err := s.hold(ctx, fmt.Sprintf("outage-%d", i+1), 1, 200*time.Millisecond)
 		if err != nil {
 			return row{}, err
 		}
@@ -201,7 +201,7 @@ func (s *story) kill(ctx context.Context) (row, error) {
 		return local.Forward
 	})
 	defer s.env.OnResponse(nil)
-	h, key, err := s.hold(ctx, "killed", 5, 500*time.Millisecond, ledger.Done)
+	h, key, err := s.hold(ctx, "killed", 5, 500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}

@@ -160,8 +160,8 @@ func (s *story) send(ctx context.Context, body string, notBefore time.Time) erro
 	return s.queues.Send(ctx, lanes.ToSource, []lanes.Move{move})[0]
 }
 
-// hold holds units of the room for a while and expects its job to end in the given status.
-func (s *story) hold(ctx context.Context, id string, units int64, lasting time.Duration, end ledger.Status) (reservation.Hold, string, error) {
+// hold holds units of the room for a while and expects its job to be done in the end.
+func (s *story) hold(ctx context.Context, id string, units int64, lasting time.Duration) (reservation.Hold, string, error) {
 	h := reservation.Hold{
 		Payload:   reservation.Payload{ReservationID: id, CommandID: "hold-1", ResourceID: room, Units: units},
 		ExpiresAt: time.Now().Add(lasting).Truncate(time.Millisecond),
@@ -170,18 +170,18 @@ func (s *story) hold(ctx context.Context, id string, units int64, lasting time.D
 	if err != nil {
 		return h, "", err
 	}
-	s.jobs[key] = end
+	s.jobs[key] = ledger.Done
 	return h, key, s.desk.Hold(ctx, h)
 }
 
 // until waits for something to become true.
-func (s *story) until(ctx context.Context, what string, true func() (bool, error)) error {
+func (s *story) until(ctx context.Context, what string, happened func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if ok, err := true(); err != nil {
+		if ok, err := happened(); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		} else if ok {
 			return nil
@@ -275,7 +275,7 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	on := int(dlq.Visible + dlq.InFlight + dlq.Delayed)
+	on := dlq.Visible + dlq.InFlight + dlq.Delayed
 	if on != s.isolated {
 		lost = append(lost, fmt.Sprintf("%d messages on the DLQ, want %d", on, s.isolated))
 	}

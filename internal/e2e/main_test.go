@@ -263,10 +263,10 @@ func (s *system) key(h reservation.Hold) string {
 }
 
 // until waits for something to become true.
-func (s *system) until(what string, true func() bool) {
+func (s *system) until(what string, happened func() bool) {
 	s.Helper()
 	deadline := time.Now().Add(90 * time.Second)
-	for !true() {
+	for !happened() {
 		if time.Now().After(deadline) {
 			s.Fatalf("did not happen: %s", what)
 		}

@@ -331,7 +331,7 @@ func TestNothingStartsWithTooLittleTime(t *testing.T) {
 func TestAnAttemptEndsBeforeTheHandover(t *testing.T) {
 	b := newBench(t)
 	b.HandoverMargin, b.StartMargin = 100*time.Millisecond, 150*time.Millisecond
-	b.Handler.Now = time.Now
+	b.Now = time.Now
 	b.run = func(ctx context.Context, _ job.Delivery) job.Result {
 		<-ctx.Done()
 		return job.Result{Err: ctx.Err()}
