@@ -269,3 +269,67 @@ func (s *story) fail(ctx context.Context) (row, error) {
 	s.tell("  %s", e.LastError)
 	return row{sent: 1, became: fmt.Sprintf("isolated after %d attempts", e.Attempts)}, nil
 }
+
+func (s *story) poison(ctx context.Context) (row, error) {
+	s.env.Pause(job.Source)
+	defer s.env.Resume(job.Source)
+	var innocents []string
+	for i := range 9 {
+		_, key, err := s.hold(ctx, fmt.Sprintf("innocent-%d", i+1), 1, 0)
+		if err != nil {
+			return row{}, err
+		}
+		innocents = append(innocents, key)
+	}
+	_, key, err := s.hold(ctx, "poison", 1, 0)
+	if err != nil {
+		return row{}, err
+	}
+	s.jobs[key] = ledger.Isolated
+	s.isolated++
+	var deaths atomic.Int64
+	remove := s.faults.Add(faults.Rule{
+		Operation: "TransactWriteItems",
+		Match: func(body []byte) bool {
+			if !bytes.Contains(body, []byte(`"poison"`)) {
+				return false
+			}
+			deaths.Add(1)
+			go s.env.KillAll()
+			return true
+		},
+		Fault: faults.Delay(patience), // nobody lives to see the answer
+	})
+	defer remove()
+	s.tell("Ten jobs come in one batch. Whenever the worker is in the middle of one of them, it is killed.")
+	s.env.Resume(job.Source)
+
+	told := int64(0)
+	err = s.until(ctx, "the poison is isolated", func() (bool, error) {
+		for n := deaths.Load(); told < n; {
+			told++
+			switch told {
+			case 1, 2:
+				s.tell("Death %d. The whole batch comes back after its visibility timeout.", told)
+			case 3:
+				s.tell("Death 3. From the third receive on they run one by one, each under a strike, what is done deleted at once.")
+			default:
+				s.tell("Death %d, alone. Its second strike.", told)
+			}
+		}
+		e, err := s.ledger.Get(ctx, key)
+		return e.Status == ledger.Isolated, err
+	})
+	if err != nil {
+		return row{}, err
+	}
+	if err := s.ended(ctx, innocents...); err != nil {
+		return row{}, err
+	}
+	e, err := s.ledger.Get(ctx, key)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Convicted without being run again: class %q. The nine others were released once each.", e.LastClass)
+	return row{sent: 10, became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", e.LastClass, deaths.Load())}, nil
+}

@@ -57,6 +57,9 @@ func conformance(t *testing.T, e engine) {
 		{"WrongRequest", testWrongRequest},
 		{"ContextEnded", testContext},
 		{"UnreadableEntry", testUnreadable},
+		{"Strikes", testStrikes},
+		{"StrikesConcurrently", testStrikesConcurrently},
+		{"StrikesKnowTheirOwnWrite", testStrikesLostAnswer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

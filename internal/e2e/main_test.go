@@ -174,14 +174,19 @@ func (b *lockedBuffer) String() string {
 
 func newEmbedded(t *testing.T) *embedded {
 	t.Helper()
+	return newEmbeddedWith(t, topology.Scaled(), local.DefaultProcesses)
+}
+
+func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *embedded {
+	t.Helper()
 	if deployed() {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
 	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
-	settings := topology.Scaled()
 	env, err := local.Start(t.Context(), local.Config{
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
+		Processes: processes,
 		Logs: multi{e.tally, e.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			e.faults = faults.New(endpoint)
