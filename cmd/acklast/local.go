@@ -56,10 +56,8 @@ real worker binary as processes, fed by one poller for each lane. No account, no
 
 In a checkout of acklast it builds the worker first; elsewhere --worker-binary says where it is. Once it is
 ready it prints the address and commands to copy. The worker's logs go to standard error. Nothing is kept
-when it ends.
-
-On AWS a lane is paused by disabling its event source mapping:
-  aws lambda update-event-source-mapping --uuid UUID --no-enabled`,
+when it ends. A lane is paused and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source
+mapping, whose id here is the lane's name.`,
 		Example: `  acklast local
   acklast local --port 4567 --processes 4 2>worker.log
   acklast local --scaled --pause recovery`,

@@ -145,6 +145,16 @@ func TestLocalJSONAndPause(t *testing.T) {
 	if s := decode[statusReport](t, r.must("status", "--output", "json")).Lanes[0]; s.Ready != 1 || s.InFlight != 0 {
 		t.Errorf("a paused lane was received from: %+v", s)
 	}
+	// Resumed by the same command as on AWS, the job is received: its hold does not exist.
+	if l := decode[laneReport](t, r.must("resume", "source", "--output", "json")); l.State != "Enabled" || l.Lane != "source" {
+		t.Errorf("resumed: %+v", l)
+	}
+	eventually(t, 20*time.Second, func() bool {
+		return decode[statusReport](t, r.must("status", "--output", "json")).DLQ.Isolated == 1
+	}, func() string { return "a resumed lane is not received from\n" + r.stderr.String() })
+	contains(t, r.must("pause", "recovery").stdout, "The recovery lane is disabled.")
+	contains(t, r.must("pause", "recovery").stderr, "Writing to stack "+r.stack)
+	r.refused(exitRefused, []string{"invalid argument"}, "pause", "dlq")
 	if code := r.end(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}

@@ -77,6 +77,8 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newConfirm(a),
 		newJob(a),
 		newStatus(a),
+		newPause(a),
+		newResume(a),
 	)
 	return root
 }
