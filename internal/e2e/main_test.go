@@ -187,7 +187,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *e
 	env, err := local.Start(t.Context(), local.Config{
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
 		Processes: processes,
-		Logs: multi{e.tally, e.logs},
+		Logs:      multi{e.tally, e.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			e.faults = faults.New(endpoint)
 			t.Cleanup(e.faults.Close)
