@@ -172,7 +172,9 @@ func (s *Store) UpdateFrom(ctx context.Context, found ledger.Entry, token string
 	}
 	return s.update(ctx, found, func(e ledger.Entry) (ledger.Entry, error) {
 		e, err := change(e)
-		e.Owner = token
+		if e.Status != ledger.Running {
+			e.Owner = token // a running entry is its claim's, whoever adds to it
+		}
 		return e, err
 	})
 }

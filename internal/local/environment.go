@@ -51,7 +51,7 @@ type Config struct {
 	// 0 means DefaultProcesses.
 	Processes int
 	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
-	// environment's own. Nil means the environment's own.
+	// engine's. Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
 	// Provider says what the provider of reminders can do, which runs beside the worker.
 	Provider postbox.Options
@@ -131,7 +131,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, fmt.Errorf("local environment: %w", err)
 	}
 
-	a, err := StartAWS(ctx, c.Stack, c.Settings, c.Port)
+	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	functions := append([]Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
-		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.endpoint),
+		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.engine),
 	}}, c.Functions...)
 	for _, f := range functions {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
@@ -153,6 +153,8 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	}
 	e.worker = e.functions[0]
 	e.poll(c)
+	mappings := e.mappings()
+	e.front.mappings.Store(&mappings)
 	return e, nil
 }
 

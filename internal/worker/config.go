@@ -28,13 +28,13 @@ type Config struct {
 	HandoverMargin time.Duration
 	// Rules are the budgets, the generation limit and the retention of final entries.
 	Rules ledger.Rules
-	// LeaseSkew is the clock difference between workers that leases tolerate.
-	LeaseSkew time.Duration
 	// HopDelay is the longest wait of one deferral, MaxHops how many there may be.
 	HopDelay time.Duration
 	MaxHops  int
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of what was left.
 	LeftBackoffBase, LeftBackoffCap time.Duration
+	// LeaseSkew is how far clocks of invocations may differ.
+	LeaseSkew time.Duration
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 }
@@ -52,13 +52,13 @@ const (
 	EnvBackoffBase     = "ACKLAST_BACKOFF_BASE"
 	EnvBackoffCap      = "ACKLAST_BACKOFF_CAP"
 	EnvAttemptTime     = "ACKLAST_ATTEMPT_TIME"
-	EnvLeaseSkew       = "ACKLAST_LEASE_SKEW"
 	EnvHopDelay        = "ACKLAST_HOP_DELAY"
 	EnvMaxHops         = "ACKLAST_MAX_HOPS"
 	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
 	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
 	EnvLeftBackoffBase = "ACKLAST_LEFT_BACKOFF_BASE"
 	EnvLeftBackoffCap  = "ACKLAST_LEFT_BACKOFF_CAP"
+	EnvLeaseSkew       = "ACKLAST_LEASE_SKEW"
 	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
 )
 
@@ -79,13 +79,13 @@ func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]s
 		EnvBackoffBase:     s.BackoffBase.String(),
 		EnvBackoffCap:      s.BackoffCap.String(),
 		EnvAttemptTime:     s.AttemptTime.String(),
-		EnvLeaseSkew:       s.LeaseSkew.String(),
 		EnvHopDelay:        s.HopDelay.String(),
 		EnvMaxHops:         strconv.Itoa(s.MaxHops),
 		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
 		EnvLedgerRetention: s.LedgerRetention.String(),
 		EnvLeftBackoffBase: s.LeftBackoffBase.String(),
 		EnvLeftBackoffCap:  s.LeftBackoffCap.String(),
+		EnvLeaseSkew:       s.LeaseSkew.String(),
 		EnvLogLevel:        slog.LevelInfo.String(),
 	}
 }
@@ -113,11 +113,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 			MaxRedrives: r.count(EnvMaxRedrives, d.MaxRedrives),
 			Retention:   r.duration(EnvLedgerRetention, d.LedgerRetention),
 		},
-		LeaseSkew:       r.duration(EnvLeaseSkew, d.LeaseSkew),
 		HopDelay:        r.duration(EnvHopDelay, d.HopDelay),
 		MaxHops:         r.count(EnvMaxHops, d.MaxHops),
 		LeftBackoffBase: r.duration(EnvLeftBackoffBase, d.LeftBackoffBase),
 		LeftBackoffCap:  r.duration(EnvLeftBackoffCap, d.LeftBackoffCap),
+		LeaseSkew:       r.duration(EnvLeaseSkew, d.LeaseSkew),
 		LogLevel:        r.level(EnvLogLevel),
 	}
 	r.check(c.Rules.Retry.Cap >= c.Rules.Retry.Base, "%s is %v, below %s = %v",
