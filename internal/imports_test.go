@@ -27,7 +27,7 @@ var mayUse = map[string][]string{
 	module + "/internal/demo":      {"cmd/"},
 	module + "/internal/local":     {"internal/demo", "cmd/"},
 	module + "/internal/faults":    {"internal/demo"},
-	module + "/internal/postbox":   {"internal/demo", "internal/local"},
+	module + "/internal/postbox":   {"internal/demo", "internal/local", "cmd/"},
 	module + "/internal/dynamo":    {"internal/reservation", "internal/reminder", "internal/local", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/lanes":     {"internal/worker", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/telemetry": {"internal/worker", "internal/demo", "functions/", "cmd/", "infra"},
