@@ -17,7 +17,7 @@ const module = "acklast"
 // mayUse lists, for what only some packages may import, who they are. An entry ending in "/" stands
 // for all below it.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/reminder", "internal/local", "functions/", "cmd/"},
+	"github.com/aws/aws-sdk-go-v2": {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/reminder", "internal/local", "functions/", "cmd/", "docs/newkind"},
 	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reminder", "internal/local", "cmd/"},
 	"github.com/sivchari/kumo":     {"internal/local"},
 	"github.com/spf13/cobra":       {"cmd/"},
@@ -28,7 +28,7 @@ var mayUse = map[string][]string{
 	module + "/internal/local":     {"internal/demo", "cmd/"},
 	module + "/internal/faults":    {"internal/demo"},
 	module + "/internal/postbox":   {"internal/demo", "internal/local", "cmd/"},
-	module + "/internal/dynamo":    {"internal/reservation", "internal/reminder", "internal/local", "internal/demo", "functions/", "cmd/"},
+	module + "/internal/dynamo":    {"internal/reservation", "internal/reminder", "docs/newkind", "internal/local", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/lanes":     {"internal/worker", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/telemetry": {"internal/worker", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/worker":    {"internal/local", "functions/", "cmd/", "infra"},
