@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"path/filepath"
 	"strconv"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -38,7 +40,7 @@ func newWorker(st *stack, dist string) function {
 		Description: jsii.String("Runs the jobs of both lanes"),
 		Timeout:     seconds(s.Numbers.WorkerTimeout),
 		MemorySize:  jsii.Number(s.Numbers.WorkerMemoryMB),
-		Environment: st.environment(worker.Environment(s.Stack, st.queueURLs(), s.Numbers)),
+		Environment: st.environment(workerEnvironment(s, st.queueURLs())),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
 		// DLQ unrecorded. Attempts and hops bound the loop instead.
@@ -109,6 +111,15 @@ func newFunction(st *stack, id, name, code string, props *awslambda.FunctionProp
 	props.Tracing = awslambda.Tracing_ACTIVE
 	f.fn = awslambda.NewFunction(st.scope, &id, props)
 	return f
+}
+
+// workerEnvironment is the worker's environment, with the provider of reminders, if there is one.
+func workerEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
+	env := worker.Environment(s.Stack, urls, s.Numbers)
+	if s.Reminders.Provider != reminder.ProviderNone {
+		maps.Copy(env, s.Reminders.Environment())
+	}
+	return env
 }
 
 // redriveEnvironment is the redrive function's environment.

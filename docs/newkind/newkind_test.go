@@ -83,7 +83,9 @@ func TestAThirdKindIsOnePackageAndOneLine(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", body, response, err)
 		}
 	}
-	job := func(voucher string) string { return `{"kind":"voucher.expire","payload":{"voucherId":"` + voucher + `"}}` }
+	job := func(voucher string) string {
+		return `{"kind":"voucher.expire","payload":{"voucherId":"` + voucher + `"}}`
+	}
 	for i, voucher := range []string{"v-1", "v-1", "v-2"} {
 		deliver(fmt.Sprint("m-", i), job(voucher))
 	}

@@ -40,6 +40,10 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 	if err != nil {
 		return err
 	}
+	if most := config.StartMargin - config.HandoverMargin; sending.Provider != reminder.ProviderNone && sending.Timeout > most {
+		return fmt.Errorf("%s is %v, but a record that is started has only %v (%s less %s) to make its call",
+			reminder.EnvTimeout, sending.Timeout, most, worker.EnvStartMargin, worker.EnvHandoverMargin)
+	}
 	aws, err := awsclient.Load(ctx)
 	if err != nil {
 		return err
