@@ -122,7 +122,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings := topology.Scaled()
 	// The shortest that whole seconds allow: the story waits for several of these.
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
-	settings.StartMargin, settings.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
+	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {
