@@ -4,7 +4,8 @@ GO       ?= go
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
 # The CDK prints a banner on a Node.js past its end of life; the value is the major version it is about.
-CDK := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$$(node -p 'process.versions.node.split(".")[0]') node_modules/.bin/cdk
+QUIET := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$$(node -p 'process.versions.node.split(".")[0]')
+CDK   := $(QUIET) node_modules/.bin/cdk
 
 .DEFAULT_GOAL := help
 
@@ -33,7 +34,7 @@ build: ## Build the Lambda binaries for arm64 into dist/
 test: check synth ## Run every test but the second engines' (needs Go, a C compiler and Node.js)
 	@echo "Testing. The first time this compiles the embedded AWS and the CDK: some minutes on two cores."
 	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^acklast/infra')
-	$(GO) test -timeout 20m ./infra/...
+	$(QUIET) $(GO) test -timeout 20m ./infra/...
 	@echo "Not run here: the second engines (make test-engines)."
 
 .PHONY: check
