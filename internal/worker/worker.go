@@ -45,6 +45,7 @@ type Lanes interface {
 type Dependencies struct {
 	Ledger  Ledger
 	Lanes   Lanes
+	Runs    Runs
 	Kinds   kinds.Catalogue
 	Metrics *telemetry.Recorder
 	Log     *slog.Logger
@@ -71,10 +72,12 @@ var errEverythingLeft = errors.New("every record of the batch was left")
 // Handle processes one batch. The response is never nil and names each failed message once.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	steps := make([]*step, len(event.Records))
+	known := newRuns(h.Runs)
 	var group errgroup.Group
 	group.SetLimit(h.Concurrency)
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
+		steps[i].runs = known
 		group.Go(func() error {
 			h.attempt(ctx, steps[i])
 			return nil
@@ -91,6 +94,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 type step struct {
 	job.Delivery
 	read kinds.Job
+	runs *runs
 
 	outcome   job.Outcome
 	duplicate bool

@@ -116,6 +116,7 @@ type bench struct {
 	*worker.Handler
 	ledger *memory
 	wires  *wires
+	runs   *runs
 	now    time.Time
 	out    bytes.Buffer
 	run    func(ctx context.Context, d job.Delivery) job.Result
@@ -123,7 +124,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{T: t, now: t0, ledger: &memory{entries: map[string]ledger.Entry{}}, wires: &wires{sent: map[lanes.Queue][]lanes.Move{}}}
+	b := &bench{T: t, now: t0, runs: &runs{}, ledger: &memory{entries: map[string]ledger.Entry{}}, wires: &wires{sent: map[lanes.Queue][]lanes.Move{}}}
 	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
 	if err != nil {
@@ -132,7 +133,7 @@ func newBench(t *testing.T) *bench {
 	var tokens atomic.Int64
 	clock := func() time.Time { return b.now }
 	b.Handler = worker.New(config, worker.Dependencies{
-		Ledger: b.ledger, Lanes: b.wires, Now: clock,
+		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
 		Kinds:   kinds.New(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),
