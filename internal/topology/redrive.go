@@ -71,7 +71,8 @@ func ScaledRedrive() Redrive {
 	return r
 }
 
-// Validate reports every inequality that these numbers break together with s.
+// Validate reports every inequality that these numbers break together with s. That Lambda allows the
+// timeout is for Infra.Validate to say.
 func (r Redrive) Validate(s Settings) error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -79,8 +80,6 @@ func (r Redrive) Validate(s Settings) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(r.Timeout > 0 && r.Timeout <= 900*time.Second && r.Timeout%time.Second == 0,
-		"redrive timeout is %v, but Lambda allows 1 s to 900 s in whole seconds", r.Timeout)
 	must(r.PauseMargin > 0 && r.PauseMargin < r.Timeout,
 		"pause margin is %v, not between 0 and the redrive timeout of %v: a run could not end in order", r.PauseMargin, r.Timeout)
 	must(r.ScanTime > 0 && r.ScanTime < r.Timeout-r.PauseMargin,
