@@ -18,7 +18,9 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/local"
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // localReport says what "acklast local" started, once it is ready.
@@ -41,9 +43,10 @@ type localReport struct {
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	binary          string
-	scaled          bool
-	pause           []string
+	// binary is the worker's; redriver the redrive function's, "" when only the worker's is known.
+	binary, redriver string
+	scaled           bool
+	pause            []string
 }
 
 func newLocal(a *app) *cobra.Command {
@@ -70,6 +73,7 @@ On AWS a lane is paused by disabling its event source mapping:
 	flags.IntVar(&o.port, "port", 4566, "port of the address on 127.0.0.1; 0 takes any free one")
 	flags.IntVar(&o.processes, "processes", local.DefaultProcesses, "worker processes, and so invocations at a time")
 	flags.StringVar(&o.binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
+	flags.StringVar(&o.redriver, "redrive-binary", "", "path of the compiled redrive function (default: build it with the worker; without a checkout there is none)")
 	flags.BoolVar(&o.scaled, "scaled", false, "shorten backoff, visibility and timeouts to seconds")
 	flags.StringSliceVar(&o.pause, "pause", nil, "lanes to start paused: source, recovery")
 	_ = cmd.RegisterFlagCompletionFunc("pause", cobra.FixedCompletions([]string{string(job.Source), string(job.Recovery)}, cobra.ShellCompDirectiveNoFileComp))
@@ -93,6 +97,11 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		if o.binary, err = a.buildWorker(ctx, dir); err != nil {
 			return err
 		}
+		if o.redriver == "" {
+			if o.redriver, err = a.buildRedrive(ctx, dir); err != nil {
+				return err
+			}
+		}
 	} else if err := checkBinary(o.binary); err != nil {
 		return err
 	}
@@ -100,9 +109,14 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 	if o.scaled {
 		settings = topology.Scaled()
 	}
+	numbers := topology.DefaultRedrive()
+	if o.scaled {
+		numbers = topology.ScaledRedrive()
+	}
 	env, err := local.Start(ctx, local.Config{
 		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: o.binary, Processes: o.processes,
-		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Functions: a.redriveFunction(o.redriver, settings, numbers),
+		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
 	})
 	if errors.Is(err, local.ErrPortInUse) {
 		return portTaken(o.port)
@@ -182,6 +196,33 @@ func (a *app) buildWorker(ctx context.Context, dir string) (binary string, err e
 		return "", err
 	}
 	return binary, nil
+}
+
+// buildRedrive compiles the redrive function beside the worker.
+func (a *app) buildRedrive(ctx context.Context, dir string) (string, error) {
+	root, ok := local.FindCheckout(".")
+	if !ok {
+		return "", errors.New("not in a checkout any more")
+	}
+	binary := filepath.Join(dir, "redrive", "bootstrap")
+	if err := os.Mkdir(filepath.Dir(binary), 0o755); err != nil {
+		return "", err
+	}
+	return binary, local.BuildFunction(ctx, root, "redrive", binary, a.stderr)
+}
+
+// redriveFunction is the redrive function as the local environment runs it: without aliases, and with
+// a second process that can stop what the first one does.
+func (a *app) redriveFunction(binary string, settings topology.Settings, numbers topology.Redrive) []local.Function {
+	if binary == "" {
+		return nil
+	}
+	return []local.Function{{
+		Name: topology.NamesOf(a.stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+		EnvFor: func(urls worker.QueueURLs) map[string]string {
+			return redrive.LocalEnvironment(a.stack, redrive.QueueURLs(urls), settings, numbers)
+		},
+	}}
 }
 
 // checkBinary says what keeps a file from being a worker.

@@ -455,7 +455,9 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 	if stopped == nil || stopped.State != redrive.Stopped || stopped.Counts["sent"] >= jobs {
 		t.Fatalf("run %+v", stopped)
 	}
-	g.until("the rest is visible", func() bool { return g.depth(lanes.ToDLQ).Visible == jobs-stopped.Counts["sent"] })
+	if d := g.depth(lanes.ToDLQ); d.Visible+d.InFlight != jobs-stopped.Counts["sent"] {
+		t.Errorf("%d sent, and the DLQ has %+v", stopped.Counts["sent"], d)
+	}
 	g.ask(redrive.Request{Action: "resume"})
 
 	// Its lane paused, what it sends waits; revoked, the waiting ones go back and nothing is lost.
@@ -487,5 +489,9 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 	if want := jobs - stopped.Counts["sent"]; isolated != want || waiting.Visible < 5 {
 		t.Errorf("%d isolated, want %d; %+v were waiting", isolated, want, waiting)
 	}
-	g.until("all of them are on the DLQ", func() bool { return g.depth(lanes.ToDLQ).Visible == isolated })
+	g.wantDLQ(isolated)
+	// Nobody holds them, also not the revoked run: a fresh plan sees them all.
+	if plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan; plan == nil || plan.Selected != isolated {
+		t.Errorf("plan %+v", plan)
+	}
 }
