@@ -196,6 +196,7 @@ func TestRedriveDrill(t *testing.T) {
 	if !strings.Contains(again.Refused, "nothing on the DLQ") {
 		t.Errorf("its second redrive: %+v", again)
 	}
+	g.dry() // and so everything is logged
 	if n := g.tally.Effects(g.key(missing)); n != 1 {
 		t.Errorf("%d effects", n)
 	}
@@ -320,6 +321,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 		t.Fatalf("run %+v", run)
 	}
 	g.ends(h, ledger.Done)
+	g.dry()
 	if n := g.tally.Effects(g.key(h)); n != 1 {
 		t.Errorf("%d effects", n)
 	}
@@ -411,11 +413,13 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 					if e := g.ends(h, ledger.Done); e.Redrives != 1 {
 						t.Errorf("entry %+v", e)
 					}
+				}
+				g.dry() // and so everything is logged
+				for _, h := range holds {
 					if n := g.tally.Effects(g.key(h)); n != 1 {
 						t.Errorf("%d effects of %s", n, g.key(h))
 					}
 				}
-				g.dry()
 				g.wantAvailable(100)
 				g.wantDLQ(1)
 			})

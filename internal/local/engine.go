@@ -20,7 +20,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +61,7 @@ type AWS struct {
 	direct   aws.Config // of the engine
 	urls     worker.QueueURLs
 	arns     worker.QueueURLs // the same queues' ARNs
+	front    *front           // nil without one
 	close    func()
 }
 
@@ -66,17 +69,22 @@ type AWS struct {
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
 func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
+	return startAWS(ctx, stack, settings, port, port != 0)
+}
+
+// startAWS is StartAWS, with a front before the engine or without one.
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
 	a := &AWS{names: topology.NamesOf(stack), endpoint: server.URL, engine: server.URL, close: sync.OnceFunc(server.Close)}
-	if port != 0 {
+	if withFront {
 		front, err := serveFront(port, server.URL)
 		if err != nil {
 			server.Close()
 			return nil, err
 		}
-		a.endpoint = front.url
+		a.front, a.endpoint = front, front.url
 		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
 	}
 	if err := a.create(ctx, settings); err != nil {
@@ -172,10 +180,12 @@ func (a *AWS) Close() error {
 	return nil
 }
 
-// front gives the engine, which picks its own port, a fixed one.
+// front gives the engine, which picks its own port, a fixed one, and answers in its place what the
+// engine does not know.
 type front struct {
-	url   string
-	close func()
+	url      string
+	mappings atomic.Pointer[http.Handler]
+	close    func()
 }
 
 func serveFront(port int, target string) (*front, error) {
@@ -193,23 +203,32 @@ func serveFront(port int, target string) (*front, error) {
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	quiet := discardLog() // clients that hang up are none of the user's business
-	server := &http.Server{
-		Handler: &httputil.ReverseProxy{
-			Rewrite: func(r *httputil.ProxyRequest) {
-				r.SetURL(to)
-				r.Out.Host = r.In.Host
-			},
-			Transport: transport,
-			ErrorLog:  quiet,
+	f := &front{url: "http://" + listener.Addr().String()}
+	engine := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
 		},
+		Transport: transport,
+		ErrorLog:  quiet,
+	}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if h := f.mappings.Load(); h != nil && strings.HasPrefix(r.URL.Path, mappingsPath) {
+				(*h).ServeHTTP(w, r)
+				return
+			}
+			engine.ServeHTTP(w, r)
+		}),
 		ErrorLog:          quiet,
 		ReadHeaderTimeout: time.Minute,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) }) // always ErrServerClosed
-	return &front{url: "http://" + listener.Addr().String(), close: func() {
+	f.close = func() {
 		_ = server.Close()
 		serving.Wait()
 		transport.CloseIdleConnections()
-	}}, nil
+	}
+	return f, nil
 }

@@ -48,7 +48,7 @@ type Function struct {
 	// environment's own. Nil means the environment's own.
 	EndpointFor func(endpoint string) string
 
-	endpoint string // AWS_ENDPOINT_URL; "" means the environment's own
+	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
 }
 
 // function is a running Function.
@@ -71,7 +71,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	}
 	f.Binary, f.Processes = binary, max(1, f.Processes)
 	if f.endpoint == "" {
-		f.endpoint = a.endpoint
+		f.endpoint = a.engine
 	}
 	if f.EndpointFor != nil {
 		f.endpoint = f.EndpointFor(a.endpoint)
