@@ -30,7 +30,7 @@ var mayUse = map[string][]string{
 	module + "/internal/dynamo":     {"internal/reservation", "internal/operations", "internal/local", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/lanes":      {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/telemetry":  {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/", "infra"},
-	module + "/internal/worker":     {"internal/local", "functions/", "cmd/", "infra"},
+	module + "/internal/worker":     {"internal/local", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/redrive":    {"internal/operations", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/operations": {"functions/"},
 }

@@ -370,15 +370,18 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				}
 				var count, killed atomic.Int32
 				hit := make(chan struct{})
-				fault := faults.Delay(2 * time.Second) // held back before it is made, or its answer
+				// Killed while the call is held back, or when it is made and its answer held back.
+				fault := faults.Delay(time.Minute)
 				if done {
-					fault = faults.DropAnswer()
+					fault = faults.HoldAnswer(func() { close(hit) })
 				}
 				remove := g.between.Add(faults.Rule{Operation: step.operation, Match: func(body []byte) bool {
 					if !strings.Contains(string(body), step.match) || int(count.Add(1)) <= step.skip || !killed.CompareAndSwap(0, 1) {
 						return false
 					}
-					close(hit)
+					if !done {
+						close(hit)
+					}
 					return true
 				}, Fault: fault})
 				ended := make(chan struct{})
@@ -390,9 +393,6 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				case <-hit:
 				case <-time.After(30 * time.Second):
 					t.Fatal("the step was never reached")
-				}
-				if done {
-					time.Sleep(50 * time.Millisecond) // the call is made at AWS; its answer is dropped
 				}
 				g.env.KillFunction(g.name)
 				<-ended
