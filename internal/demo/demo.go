@@ -18,9 +18,11 @@ import (
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/redrive"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // ErrChecks: the story was told to its end, and something did not add up.
@@ -45,6 +47,8 @@ type story struct {
 	store  *reservation.Store
 	desk   *reservation.Desk
 	seen   *telemetry.Tally
+	// settings are the system's numbers.
+	settings topology.Settings
 
 	rows     []row
 	jobs     map[string]ledger.Status // every job's key, and how it is to end
@@ -74,12 +78,15 @@ var chapters = []chapter{
 	{"The worker is killed between commit and acknowledgement", (*story).kill},
 	{"A job keeps failing until its budget is spent", (*story).fail},
 	{"One of ten jobs kills the worker every time", (*story).poison},
+	{"A dependency was down, and an operator brings its jobs back", (*story).redrive},
 }
 
-// Config says what to run and where to tell it. WorkerBinary and Out are required.
+// Config says what to run and where to tell it. The binaries and Out are required.
 type Config struct {
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
+	// RedriveBinary is the path of the compiled redrive function.
+	RedriveBinary string
 	// Out receives the story.
 	Out io.Writer
 	// Logs receives the worker's log, line by line. Nil drops it.
@@ -114,6 +121,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
+	s.settings = settings
+	numbers := topology.ScaledRedrive()
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {
 		logs = io.MultiWriter(s.seen, c.Logs)
@@ -121,6 +130,12 @@ func (s *story) start(ctx context.Context, c Config) error {
 	env, err := local.Start(ctx, local.Config{
 		Stack: stack, Settings: settings, WorkerBinary: c.WorkerBinary, Processes: 2,
 		Logs: logs, Grace: time.Second,
+		Functions: []local.Function{{
+			Name: topology.NamesOf(stack).RedriveFunction, Binary: c.RedriveBinary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+			EnvFor: func(urls worker.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			},
+		}},
 		WorkerEndpoint: func(endpoint string) string {
 			s.faults = faults.New(endpoint)
 			return s.faults.URL()
