@@ -122,10 +122,8 @@ func TestRedriveMay(t *testing.T) {
 		grid("sqs:acklast-dlq", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"),
 		grid("sqs:acklast-recovery", "sqs:SendMessage"),
 		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
-		grid("dynamodb:table/acklast-ledger",
-			"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"),
-		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query",
-			"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"),
+		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
 		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
@@ -137,9 +135,10 @@ func TestNobodyMay(t *testing.T) {
 	for role, never := range map[string][]string{
 		"WorkerRole": {"sqs:ReceiveMessage sqs:acklast-dlq", "sqs:DeleteMessage sqs:acklast-dlq", "sqs:SendMessage sqs:acklast-source",
 			"dynamodb:DeleteItem dynamodb:table/acklast-ledger", "dynamodb:PutItem dynamodb:table/acklast-operations"},
-		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source"},
-		"Operators":   {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:approve"},
-		"Approvers":   {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:operate"},
+		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source",
+			"dynamodb:DeleteItem dynamodb:table/acklast-operations", "dynamodb:PutItem dynamodb:table/acklast-ledger"},
+		"Operators": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:approve"},
+		"Approvers": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:operate"},
 	} {
 		may := tm.allowed(t, role)
 		for _, line := range never {

@@ -183,7 +183,7 @@ var (
 var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
 func (s Settings) validate() error {
-	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers)}
+	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers), s.redrive().Validate(s.Numbers)}
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))

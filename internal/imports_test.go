@@ -17,21 +17,23 @@ const module = "acklast"
 // mayUse lists, for what only some packages may import, who they are. An entry ending in "/" stands
 // for all below it.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/reminder", "internal/local", "functions/", "cmd/", "docs/newkind"},
-	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reminder", "internal/local", "cmd/"},
-	"github.com/sivchari/kumo":     {"internal/local"},
-	"github.com/spf13/cobra":       {"cmd/"},
-	module + "/functions":          {},
-	module + "/infra":              {},
-	module + "/cmd":                {"cmd/"},
-	module + "/internal/demo":      {"cmd/"},
-	module + "/internal/local":     {"internal/demo", "cmd/"},
-	module + "/internal/faults":    {"internal/demo"},
-	module + "/internal/postbox":   {"internal/demo", "internal/local", "cmd/"},
-	module + "/internal/dynamo":    {"internal/reservation", "internal/reminder", "docs/newkind", "internal/local", "internal/demo", "functions/", "cmd/"},
-	module + "/internal/lanes":     {"internal/worker", "internal/demo", "functions/", "cmd/"},
-	module + "/internal/telemetry": {"internal/worker", "internal/demo", "functions/", "cmd/", "infra"},
-	module + "/internal/worker":    {"internal/local", "functions/", "cmd/", "infra"},
+	"github.com/aws/aws-sdk-go-v2":  {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/operations", "internal/local", "functions/", "cmd/", "internal/reminder", "docs/newkind"},
+	"github.com/aws/smithy-go":      {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "cmd/", "internal/reminder"},
+	"github.com/sivchari/kumo":      {"internal/local"},
+	"github.com/spf13/cobra":        {"cmd/"},
+	module + "/functions":           {},
+	module + "/infra":               {},
+	module + "/cmd":                 {"cmd/"},
+	module + "/internal/demo":       {"cmd/"},
+	module + "/internal/local":      {"internal/demo", "cmd/"},
+	module + "/internal/faults":     {"internal/demo"},
+	module + "/internal/dynamo":     {"internal/reservation", "internal/operations", "internal/local", "internal/demo", "functions/", "cmd/", "internal/reminder", "docs/newkind"},
+	module + "/internal/lanes":      {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/"},
+	module + "/internal/telemetry":  {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/", "infra"},
+	module + "/internal/worker":     {"internal/local", "internal/demo", "functions/", "cmd/", "infra"},
+	module + "/internal/redrive":    {"internal/operations", "internal/demo", "functions/", "cmd/", "infra"},
+	module + "/internal/operations": {"functions/"},
+	module + "/internal/postbox":    {"internal/demo", "internal/local", "cmd/"},
 }
 
 // mayNeed lists, for the pure packages, all of the module that they may import.

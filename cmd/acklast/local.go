@@ -20,8 +20,10 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/local"
 	"acklast/internal/postbox"
+	"acklast/internal/redrive"
 	"acklast/internal/reminder"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // localReport says what "acklast local" started, once it is ready.
@@ -46,9 +48,10 @@ type localReport struct {
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	binary          string
-	scaled          bool
-	pause           []string
+	// binary is the worker's; redriver the redrive function's, "" when only the worker's is known.
+	binary, redriver string
+	scaled           bool
+	pause            []string
 }
 
 func newLocal(a *app) *cobra.Command {
@@ -73,6 +76,7 @@ mapping, whose id here is the lane's name.`,
 	flags.IntVar(&o.port, "port", 4566, "port of the address on 127.0.0.1; 0 takes any free one")
 	flags.IntVar(&o.processes, "processes", local.DefaultProcesses, "worker processes, and so invocations at a time")
 	flags.StringVar(&o.binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
+	flags.StringVar(&o.redriver, "redrive-binary", "", "path of the compiled redrive function (default: build it with the worker; without a checkout there is none)")
 	flags.BoolVar(&o.scaled, "scaled", false, "shorten backoff, visibility and timeouts to seconds")
 	flags.StringSliceVar(&o.pause, "pause", nil, "lanes to start paused: source, recovery")
 	_ = cmd.RegisterFlagCompletionFunc("pause", cobra.FixedCompletions([]string{string(job.Source), string(job.Recovery)}, cobra.ShellCompDirectiveNoFileComp))
@@ -92,13 +96,23 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		return err
 	}
 	defer remove()
+	redriver, remove, err := a.redriver(ctx, o.redriver, o.binary == "")
+	if err != nil {
+		return err
+	}
+	defer remove()
 	settings := topology.Default()
 	if o.scaled {
 		settings = topology.Scaled()
 	}
+	numbers := topology.DefaultRedrive()
+	if o.scaled {
+		numbers = topology.ScaledRedrive()
+	}
 	env, err := local.Start(ctx, local.Config{
 		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
-		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Functions: a.redriveFunction(redriver, settings, numbers),
+		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
 		Provider: postbox.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {
@@ -190,6 +204,47 @@ func (a *app) worker(ctx context.Context, named string) (binary string, remove f
 		return "", nil, err
 	}
 	return binary, remove, nil
+}
+
+// redriver returns the redrive function's binary: the given one, or one built from the checkout if the
+// worker was too, or none. remove takes away what was built.
+func (a *app) redriver(ctx context.Context, given string, build bool) (binary string, remove func(), err error) {
+	remove = func() {}
+	if given != "" || !build {
+		if given != "" {
+			err = checkBinary(given)
+		}
+		return given, remove, err
+	}
+	root, ok := local.FindCheckout(".")
+	if !ok {
+		return "", nil, errors.New("not in a checkout any more")
+	}
+	dir, err := os.MkdirTemp("", "acklast-redrive-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // a temporary folder: the system clears what is left
+	binary = filepath.Join(dir, "bootstrap")
+	if err := local.BuildFunction(ctx, root, "redrive", binary, a.stderr); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return binary, remove, nil
+}
+
+// redriveFunction is the redrive function as the local environment runs it: without aliases, and with
+// a second process that can stop what the first one does.
+func (a *app) redriveFunction(binary string, settings topology.Settings, numbers topology.Redrive) []local.Function {
+	if binary == "" {
+		return nil
+	}
+	return []local.Function{{
+		Name: topology.NamesOf(a.stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+		EnvFor: func(urls worker.QueueURLs) map[string]string {
+			return redrive.LocalEnvironment(a.stack, redrive.QueueURLs(urls), settings, numbers)
+		},
+	}}
 }
 
 // checkBinary says what keeps a file from being a worker.

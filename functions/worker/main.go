@@ -17,6 +17,8 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
+	"acklast/internal/operations"
+	"acklast/internal/redrive"
 	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
@@ -58,6 +60,7 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 		Lanes: lanes.New(awsclient.SQS(aws), lanes.URLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
+		Runs: redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
 		Kinds: kinds.All(kinds.Dependencies{
 			Reservations: reservation.NewExpirer(reservations, config.Rules),
 			Reminders: reminder.NewSender(reminder.Options{

@@ -20,10 +20,12 @@ import (
 	"acklast/internal/ledger"
 	"acklast/internal/local"
 	"acklast/internal/postbox"
+	"acklast/internal/redrive"
 	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // ErrChecks: the story was told to its end, and something did not add up.
@@ -48,7 +50,9 @@ type story struct {
 	store  *reservation.Store
 	desk   *reservation.Desk
 	seen   *telemetry.Tally
-	kinds  kinds.Catalogue
+	// settings are the system's numbers.
+	settings topology.Settings
+	kinds    kinds.Catalogue
 
 	subscriptions *reminder.Subscriptions
 
@@ -81,15 +85,18 @@ var chapters = []chapter{
 	{"The worker is killed between commit and acknowledgement", (*story).kill},
 	{"A job keeps failing until its budget is spent", (*story).fail},
 	{"One of ten jobs kills the worker every time", (*story).poison},
+	{"A dependency was down, and an operator brings its jobs back", (*story).redrive},
 	{"Renewal reminders go out", (*story).reminders},
 	{"The worker is killed when the provider has accepted", (*story).killAfterAcceptance},
 	{"Nobody can tell whether a reminder was sent", (*story).ambiguous},
 }
 
-// Config says what to run and where to tell it. WorkerBinary and Out are required.
+// Config says what to run and where to tell it. The binaries and Out are required.
 type Config struct {
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
+	// RedriveBinary is the path of the compiled redrive function.
+	RedriveBinary string
 	// Out receives the story.
 	Out io.Writer
 	// Logs receives the worker's log, line by line. Nil drops it.
@@ -124,6 +131,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
+	s.settings = settings
+	numbers := topology.ScaledRedrive()
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {
 		logs = io.MultiWriter(s.seen, c.Logs)
@@ -131,6 +140,12 @@ func (s *story) start(ctx context.Context, c Config) error {
 	env, err := local.Start(ctx, local.Config{
 		Stack: stack, Settings: settings, WorkerBinary: c.WorkerBinary, Processes: 2,
 		Logs: logs, Grace: time.Second,
+		Functions: []local.Function{{
+			Name: topology.NamesOf(stack).RedriveFunction, Binary: c.RedriveBinary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+			EnvFor: func(urls worker.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			},
+		}},
 		// It can be asked what became of a request, but takes every request for another reminder.
 		Provider: postbox.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {

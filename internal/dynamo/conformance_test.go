@@ -66,6 +66,7 @@ func conformance(t *testing.T, e engine) {
 		{"WrongRequest", testWrongRequest},
 		{"ContextEnded", testContext},
 		{"UnreadableEntry", testUnreadable},
+		{"UpdateLeavesAClaim", testUpdateLeavesAClaim},
 		{"Strikes", testStrikes},
 		{"StrikesConcurrently", testStrikesConcurrently},
 		{"StrikesKnowTheirOwnWrite", testStrikesLostAnswer},

@@ -344,3 +344,13 @@ func (e *Environment) Suspend(process int) { e.worker.processes[process].signal(
 
 // Continue undoes Suspend.
 func (e *Environment) Continue(process int) { e.worker.processes[process].signal(nil, continueGroup) }
+
+// KillFunction kills every process of a further function, at whatever it is doing, and returns when they
+// are dead and their invocations have failed. They are started again.
+func (e *Environment) KillFunction(name string) {
+	for _, f := range e.functions {
+		if f.name == name {
+			f.killAll()
+		}
+	}
+}
