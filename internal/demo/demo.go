@@ -166,7 +166,6 @@ func (s *story) start(ctx context.Context, c Config) error {
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
-	s.kinds = kinds.All(kinds.Dependencies{})
 	s.subscriptions = reminder.NewSubscriptions(db, names.SubscriptionsTable)
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
@@ -302,10 +301,16 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 			continue
 		}
 		effects++
-		// Every write of an entry counts up: one for each failed attempt, one that made it final. Of
-		// deliveries that lived to log it, at most one took effect. A reminder is claimed and decided as
-		// well, and its provider counts for it below.
-		if e.ProviderKey == "" && e.Version != int64(len(e.History))+1 || s.seen.Effects(key) > 1 {
+		// Every write of an entry counts up: one for each failed attempt, which may isolate it, one for each
+		// reopening, one that made it final. Of deliveries that lived to log it, at most one took effect. A
+		// reminder is claimed and decided as well, and its provider counts for it below.
+		writes := int64(1)
+		for _, ev := range e.History {
+			if ev.What != ledger.EventIsolated {
+				writes++
+			}
+		}
+		if e.ProviderKey == "" && e.Version != writes || s.seen.Effects(key) > 1 {
 			twice = append(twice, fmt.Sprintf("%s: %d writes, %d effects logged", key, e.Version, s.seen.Effects(key)))
 		}
 	}
