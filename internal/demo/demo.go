@@ -15,7 +15,6 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/faults"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
@@ -52,7 +51,6 @@ type story struct {
 	seen   *telemetry.Tally
 	// settings are the system's numbers.
 	settings topology.Settings
-	kinds    kinds.Catalogue
 
 	subscriptions *reminder.Subscriptions
 

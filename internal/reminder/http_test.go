@@ -183,7 +183,7 @@ func TestHTTPLookupIsNotFooled(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"another server's 404": func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) },
 		"a page":               func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>hello") },
-		"500":                  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"500":                  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 	} {
 		srv := httptest.NewServer(handler)
 		_, err := provider(t, srv.URL, "").Lookup(t.Context(), "k1")

@@ -357,7 +357,7 @@ func TestRejects(t *testing.T) {
 			t.Errorf("a copy after the subscription went: %+v", res)
 		}
 		d.book.entry = ledger.Entry{}
-		d.Sender.Provider = nil
+		d.Provider = nil
 		if got := class(t, d.deliver("t3")); got != job.Rejected {
 			t.Errorf("no provider: %s", got)
 		}
