@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -38,7 +40,7 @@ func newWorker(st *stack, dist string) function {
 		Description: jsii.String("Runs the jobs of both lanes"),
 		Timeout:     seconds(s.Numbers.WorkerTimeout),
 		MemorySize:  jsii.Number(s.Numbers.WorkerMemoryMB),
-		Environment: st.environment(worker.Environment(s.Stack, st.queueURLs(), s.Numbers)),
+		Environment: st.environment(workerEnvironment(s, st.queueURLs())),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
 		// DLQ unrecorded. Attempts and hops bound the loop instead.
@@ -118,6 +120,15 @@ func (s Settings) redrive() topology.Redrive {
 	// In a short invocation the parts of it are shorter too.
 	r.ScanTime, r.PauseMargin = min(r.ScanTime, r.Timeout/2), min(r.PauseMargin, r.Timeout/4)
 	return r
+}
+
+// workerEnvironment is the worker's environment, with the provider of reminders, if there is one.
+func workerEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
+	env := worker.Environment(s.Stack, urls, s.Numbers)
+	if s.Reminders.Provider != reminder.ProviderNone {
+		maps.Copy(env, s.Reminders.Environment())
+	}
+	return env
 }
 
 func (st *stack) queueURLs() worker.QueueURLs {

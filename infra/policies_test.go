@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"acklast/internal/reminder"
 )
 
 // allowed lists what the role or managed policy with the logical id's beginning may do, one action
@@ -76,6 +78,43 @@ func TestWorkerMay(t *testing.T) {
 		grid("logs:log-group:/aws/lambda/acklast-worker:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
+}
+
+// Without a provider it may reach none, with one that one.
+func TestWorkerMayReachItsProvider(t *testing.T) {
+	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
+	for name, c := range map[string]struct {
+		reminders reminder.Config
+		more      []string
+	}{
+		"http": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example", SecretARN: secret},
+			grid("secretsmanager:secret:provider-AbCdEf", "secretsmanager:GetSecretValue")},
+		"http without a secret": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example"}, nil},
+		"ses": {reminder.Config{Provider: reminder.ProviderSES, SESFrom: "billing@example.com", SESSet: "renewals"},
+			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
+				"ses:SendEmail", "ses:SendTemplatedEmail")},
+	} {
+		s := DefaultSettings()
+		s.Reminders = c.reminders
+		if err := s.validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		tm := templateOf(t, s)
+		var more []string
+		without := standardTemplate(t).allowed(t, "WorkerRole")
+		for _, line := range tm.allowed(t, "WorkerRole") {
+			if !slices.Contains(without, line) {
+				more = append(more, line)
+			}
+		}
+		equal(t, name, more, c.more)
+		p := tm.named(t, "AWS::Lambda::Function", "FunctionName", "acklast-worker")
+		variables := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)
+		got, err := reminder.ParseConfig(func(name string) string { v, _ := variables[name].(string); return v })
+		if got.Timeout = c.reminders.Timeout; err != nil || got != c.reminders {
+			t.Errorf("%s: the worker reads %+v, %v", name, got, err)
+		}
+	}
 }
 
 func TestRedriveMay(t *testing.T) {

@@ -17,8 +17,8 @@ const module = "acklast"
 // mayUse lists, for what only some packages may import, who they are. An entry ending in "/" stands
 // for all below it.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2":  {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/operations", "internal/local", "functions/", "cmd/"},
-	"github.com/aws/smithy-go":      {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "cmd/"},
+	"github.com/aws/aws-sdk-go-v2":  {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/reservation", "internal/operations", "internal/local", "functions/", "cmd/", "internal/reminder", "docs/newkind"},
+	"github.com/aws/smithy-go":      {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "cmd/", "internal/reminder"},
 	"github.com/sivchari/kumo":      {"internal/local"},
 	"github.com/spf13/cobra":        {"cmd/"},
 	module + "/functions":           {},
@@ -27,12 +27,13 @@ var mayUse = map[string][]string{
 	module + "/internal/demo":       {"cmd/"},
 	module + "/internal/local":      {"internal/demo", "cmd/"},
 	module + "/internal/faults":     {"internal/demo"},
-	module + "/internal/dynamo":     {"internal/reservation", "internal/operations", "internal/local", "internal/demo", "functions/", "cmd/"},
+	module + "/internal/dynamo":     {"internal/reservation", "internal/operations", "internal/local", "internal/demo", "functions/", "cmd/", "internal/reminder", "docs/newkind"},
 	module + "/internal/lanes":      {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/"},
 	module + "/internal/telemetry":  {"internal/worker", "internal/redrive", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/worker":     {"internal/local", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/redrive":    {"internal/operations", "internal/demo", "functions/", "cmd/", "infra"},
 	module + "/internal/operations": {"functions/"},
+	module + "/internal/postbox":    {"internal/demo", "internal/local", "cmd/"},
 }
 
 // mayNeed lists, for the pure packages, all of the module that they may import.
@@ -43,6 +44,7 @@ var mayNeed = map[string][]string{
 	"internal/ledger":    {"internal/job", "internal/retry"},
 	"internal/telemetry": {"internal/job"},
 	"internal/faults":    {},
+	"internal/postbox":   {},
 	"internal/awsclient": {},
 	"internal/lanes":     {"internal/job", "internal/retry", "internal/topology"},
 	"internal/dynamo":    {"internal/job", "internal/ledger", "internal/topology"},

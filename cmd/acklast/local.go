@@ -13,12 +13,15 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
 	"acklast/internal/local"
+	"acklast/internal/postbox"
 	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -34,6 +37,8 @@ type localReport struct {
 	Source   string `json:"sourceQueueUrl"`
 	Recovery string `json:"recoveryQueueUrl"`
 	DLQ      string `json:"dlqUrl"`
+	// Provider is the address of the provider that reminders go through; GET /messages lists what it accepted.
+	Provider string `json:"providerUrl"`
 	// Paused are the lanes that are not received from.
 	Paused []job.Lane `json:"paused"`
 	// Processes are the process ids of the worker.
@@ -108,6 +113,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
 		Functions: a.redriveFunction(redriver, settings, numbers),
 		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Provider: postbox.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {
 		return portTaken(o.port)
@@ -127,6 +133,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		Stack: a.stack, Paused: paused, Processes: env.PIDs(),
 	}
 	r.Source, r.Recovery, r.DLQ = at(r.Endpoint, env.QueueURLs().Source), at(r.Endpoint, env.QueueURLs().Recovery), at(r.Endpoint, env.QueueURLs().DLQ)
+	r.Provider = env.Provider().URL()
 	if err := a.answer(r, func(w io.Writer) { a.printLocal(w, r, env.Names(), settings) }); err != nil {
 		return err
 	}
@@ -269,6 +276,14 @@ func at(endpoint, queueURL string) string {
 
 func (a *app) printLocal(w io.Writer, r localReport, names topology.Names, s topology.Settings) {
 	const sample = `{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"hold-1","resourceId":"room-7","units":1}}`
+	renews := a.now().Add(72 * time.Hour).UTC().Truncate(time.Second)
+	reminding, err := reminder.Payload{
+		ReminderID: "renewal-1", SubscriptionID: "sub-1", Channel: reminder.Email, Template: "renewal", TemplateVersion: "v1",
+		Recipient: "customer-1", Plan: "pro", RenewsAt: renews, ExpiresAt: renews.Add(-time.Hour),
+	}.Job(time.Time{})
+	if err != nil {
+		reminding = err.Error() // it is a constant but for the time
+	}
 	me := shellWords(a.args[:1])
 	if a.stack != topology.DefaultStack {
 		me += " --stack " + shellWords([]string{a.stack})
@@ -299,6 +314,13 @@ In another terminal:
   aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[11]s --key '{"key":{"S":"reservation.expire/r-1/hold-1"}}'
   aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[12]s --key '{"reservation_id":{"S":"r-1"}}'
 
+  # remind somebody of a renewal; the provider here delivers nothing and lists what it accepted
+  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb put-item --table-name %[13]s --item '{"subscription_id":{"S":"sub-1"},"status":{"S":"active"},"plan":{"S":"pro"},"renews_at":{"N":"%[14]d"}}'
+  %[8]s send '%[15]s'
+  %[8]s job renewal-1
+  curl -s %[16]s/messages
+
 `, r.Endpoint, r.Stack, len(r.Processes), lanes, r.Region, r.AccessKey, r.SecretKey, me, sample,
-		r.Source, names.LedgerTable, names.ReservationsTable)
+		r.Source, names.LedgerTable, names.ReservationsTable,
+		names.SubscriptionsTable, renews.UnixMilli(), reminding, r.Provider)
 }

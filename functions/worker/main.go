@@ -19,6 +19,7 @@ import (
 	"acklast/internal/lanes"
 	"acklast/internal/operations"
 	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/worker"
@@ -37,6 +38,14 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 	if err != nil {
 		return err
 	}
+	sending, err := reminder.ParseConfig(getenv)
+	if err != nil {
+		return err
+	}
+	if most := config.StartMargin - config.HandoverMargin; sending.Provider != reminder.ProviderNone && sending.Timeout > most {
+		return fmt.Errorf("%s is %v, but a record that is started has only %v (%s less %s) to make its call",
+			reminder.EnvTimeout, sending.Timeout, most, worker.EnvStartMargin, worker.EnvHandoverMargin)
+	}
 	aws, err := awsclient.Load(ctx)
 	if err != nil {
 		return err
@@ -54,6 +63,13 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 		Runs: redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
 		Kinds: kinds.All(kinds.Dependencies{
 			Reservations: reservation.NewExpirer(reservations, config.Rules),
+			Reminders: reminder.NewSender(reminder.Options{
+				Stack: config.Names.Stack, Ledger: store,
+				Subscriptions: reminder.NewSubscriptions(db, config.Names.SubscriptionsTable),
+				Provider:      sending.NewProvider(aws, time.Now),
+				Rules:         config.Rules, Timeout: sending.Timeout, LeaseSkew: config.LeaseSkew,
+				Now: time.Now, Random: rand.Float64,
+			}),
 		}),
 		Metrics: metrics,
 		Log:     telemetry.NewLogger(out, config.LogLevel),

@@ -30,7 +30,7 @@ func TestTheStoryAddsUp(t *testing.T) {
 		t.Fatalf("%v\n%s\nThe worker's log:\n%s", err, out.String(), logs.String())
 	}
 	t.Log(out.String())
-	for _, want := range []string{"capacity adds up", "one transition each", "nothing lost"} {
+	for _, want := range []string{"capacity adds up", "one transition each", "one acceptance each", "nothing lost"} {
 		if !strings.Contains(out.String(), "ok    "+want) {
 			t.Errorf("no check %q", want)
 		}
