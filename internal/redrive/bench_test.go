@@ -30,7 +30,7 @@ var benches atomic.Int64
 
 // onAWS is a service on the embedded AWS whose DLQ holds n isolated jobs. There is no worker: what is
 // measured is the redrive. counted puts a proxy that counts calls in between.
-func onAWS(b *testing.B, n int, counted bool) (*redrive.Service, *lanes.Client, *faults.Proxy) {
+func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, *faults.Proxy) {
 	b.Helper()
 	stack := fmt.Sprint("redrive-bench-", benches.Add(1))
 	env, err := local.StartAWS(b.Context(), stack, topology.Default(), 0)
