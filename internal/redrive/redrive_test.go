@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -388,9 +389,9 @@ func TestTakeOver(t *testing.T) {
 		}
 		plan := b.must(planOf(all)).Plan
 		stall := make(chan struct{})
-		cohorts := 0
+		var cohorts atomic.Int32 // of both owners
 		b.onSend = func() {
-			if cohorts++; cohorts == 3 {
+			if cohorts.Add(1) == 3 {
 				<-stall
 			}
 		}
@@ -819,4 +820,49 @@ func TestSamplesInEvents(t *testing.T) {
 			t.Errorf("no sample of %s", action)
 		}
 	}
+}
+
+// Somebody else brings the same jobs back: the run finds more and more of them final, and stops.
+func TestDuplicatesStopTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		const n = 100
+		for i := range n {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		b.onSend = func() { // with the canary, all others
+			b.onSend = nil
+			b.world.mu.Lock()
+			defer b.world.mu.Unlock()
+			for k, e := range b.entries {
+				e.Status, e.Version = ledger.Done, e.Version+1
+				b.entries[k] = e
+			}
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Stopped || !strings.Contains(got.Why, "final already") || got.Counts["removed"] > 30 {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+func TestChangedPlanDoesNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Transient)
+		plan := b.must(planOf(all)).Plan
+		part := [2]string{"plan#" + plan.ID, "part#0000"}
+		r := b.docs[part]
+		r.Doc = []byte(strings.Replace(string(r.Doc), `"a":"redrive"`, `"a":"remove"`, 1))
+		if string(r.Doc) == string(b.docs[part].Doc) {
+			t.Fatalf("nothing to change in %s", r.Doc)
+		}
+		b.docs[part] = r
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Paused || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(lanes.ToDLQ) != 1 {
+			t.Errorf("run %+v", got)
+		}
+	})
 }
