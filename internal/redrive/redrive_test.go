@@ -15,8 +15,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
@@ -863,6 +865,33 @@ func TestChangedPlanDoesNotRun(t *testing.T) {
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
 		if got.State != redrive.Paused || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(lanes.ToDLQ) != 1 {
 			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+// Bodies of convicted jobs are not decoded, so the ledger cannot judge their canary: people do.
+func TestConvictedJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 8 {
+			b.isolated(fmt.Sprint("j", i), job.Crashed)
+		}
+		b.Kinds = kinds.New(job.Kind{Name: "test", Key: func(jsontext.Value) (string, string, error) {
+			t.Error("the body of a convicted job was decoded")
+			return "", "", nil
+		}})
+		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
+		if plan.Actions[redrive.Redrive] != 8 || !strings.Contains(plan.Approval, "crashed") {
+			t.Fatalf("plan %+v", plan)
+		}
+		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "the new worker survives it"})
+		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if first.State != redrive.Paused || !strings.Contains(first.Why, "look at the worker's errors") || len(b.sentAt) != b.Numbers.Canary {
+			t.Fatalf("%d sent, run %+v", len(b.sentAt), first)
+		}
+		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if second.State != redrive.Done || len(b.sentAt) != 8 {
+			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
 		}
 	})
 }
