@@ -145,3 +145,28 @@ func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
 		}
 	})
 }
+
+func TestScanOutlivesALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 50 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		fails := 1
+		b.fault = func(call string) (error, error) {
+			if call == "receive" && fails > 0 {
+				fails--
+				return nil, errOutage // received, and the answer is lost
+			}
+			return nil, nil
+		}
+		got := b.must(planOf(all))
+		if got.Scan.Seen != 40 || got.Scan.Holds != 50 || got.Plan.Partial == "" {
+			t.Errorf("%+v, partial %q", got.Scan, got.Plan.Partial)
+		}
+		fails = 1000
+		if _, err := b.try(t.Context(), planOf(all)); err == nil {
+			t.Error("a queue that cannot be read is taken for an empty one")
+		}
+	})
+}
