@@ -79,6 +79,8 @@ type system struct {
 	store    *reservation.Store
 	desk     *reservation.Desk
 	settings topology.Settings
+	// searching is held by whoever looks for a message on the stack's DLQ.
+	searching *sync.Mutex
 	// undelayed has jobs sent without SQS's delay, so that they arrive before they are due.
 	undelayed bool
 	// id is different in every test and run, as a deployed stack keeps what earlier ones left.
@@ -86,7 +88,7 @@ type system struct {
 }
 
 func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.URLs, settings topology.Settings) *system {
-	s := &system{T: t, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
+	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(s.db, s.ledger, names, time.Now)
@@ -106,8 +108,9 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 // shared is the one environment of all black-box tests.
 var shared struct {
 	sync.Once
-	env *local.Environment
-	err error
+	env       *local.Environment
+	err       error
+	searching sync.Mutex
 }
 
 // blackBox returns the stack that the black-box tests run against.
@@ -132,7 +135,9 @@ func blackBox(t *testing.T) *system {
 			return *out.QueueUrl
 		}
 		urls := lanes.URLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
-		return newSystem(t, cfg, names, urls, topology.Default())
+		s := newSystem(t, cfg, names, urls, topology.Default())
+		s.searching = &shared.searching
+		return s
 	}
 	shared.Do(func() {
 		shared.env, shared.err = local.Start(context.Background(), local.Config{
@@ -143,7 +148,9 @@ func blackBox(t *testing.T) *system {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	return newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+	s.searching = &shared.searching
+	return s
 }
 
 // embedded is a stack of this test's own on the embedded AWS, whose worker can be made to suffer.
@@ -340,6 +347,9 @@ func (s *system) depth(q lanes.Queue) lanes.Depth {
 // messages become visible again at once.
 func (s *system) fromDLQ(body string) (found lanes.Received) {
 	s.Helper()
+	// Two that search one queue hide each other's message again and again, in step.
+	s.searching.Lock()
+	defer s.searching.Unlock()
 	s.until("the message is on the DLQ", func() bool {
 		received, err := s.queues.Receive(s.Context(), lanes.ToDLQ, 10, 5*time.Second, time.Second)
 		if err != nil {
