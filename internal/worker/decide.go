@@ -46,6 +46,11 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	var err error
 	s.read, err = h.Kinds.Read(s.Body)
 	s.Envelope, s.Key, s.Subject = s.read.Envelope, s.read.Key, s.read.Subject
+	if errors.Is(err, job.ErrProbe) {
+		s.probe = true
+		s.acknowledge("probe", false)
+		return
+	}
 	if err != nil {
 		h.isolateWithoutEntry(s, job.AsFailure(err))
 		return
