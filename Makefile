@@ -32,6 +32,11 @@ build: ## Build the Lambda binaries for arm64 into dist/
 test: check ## Run every test with the race detector (needs Go)
 	@echo "Testing; a first run compiles the embedded AWS twice, with and without the race detector."
 	$(GO) test -race -timeout 15m ./...
+	@echo "Not run: the second engines (fauxqs, dynalite, moto); make test-engines runs them and needs Node and Python."
+
+.PHONY: test-engines
+test-engines: ## Test on other engines too: fauxqs, dynalite, moto (needs Node and Python, installs the rest)
+	@scripts/test-engines.sh
 
 .PHONY: check
 check: ## Check formatting, vet and go.mod

@@ -106,8 +106,19 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 // shared is the one environment of all black-box tests.
 var shared struct {
 	sync.Once
-	env *local.Environment
-	err error
+	settings topology.Settings
+	env      *local.Environment
+	err      error
+}
+
+// envData names an endpoint that serves queues and tables in the black-box tests, while functions stay
+// embedded.
+const envData = "ACKLAST_DATA_ENDPOINT"
+
+// unhurried gives an engine that takes a hundred times as long for a call the time for it.
+func unhurried(s topology.Settings) topology.Settings {
+	s.WorkerTimeout, s.LaneVisibility = 10*time.Second, 60*time.Second
+	return s
 }
 
 // blackBox returns the stack that the black-box tests run against.
@@ -135,15 +146,20 @@ func blackBox(t *testing.T) *system {
 		return newSystem(t, cfg, names, urls, topology.Default())
 	}
 	shared.Do(func() {
-		shared.env, shared.err = local.Start(context.Background(), local.Config{
-			Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second,
-		})
+		c := local.Config{Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
+		if other := os.Getenv(envData); other != "" {
+			c.DataEndpoint = other
+			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
+			c.Settings = unhurried(c.Settings)
+		}
+		shared.settings = c.Settings
+		shared.env, shared.err = local.Start(context.Background(), c)
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	return newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+	return newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), shared.settings)
 }
 
 // embedded is a stack of this test's own on the embedded AWS, whose worker can be made to suffer.
@@ -174,7 +190,7 @@ func (b *lockedBuffer) String() string {
 
 func newEmbedded(t *testing.T) *embedded {
 	t.Helper()
-	if deployed() {
+	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()

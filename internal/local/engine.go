@@ -56,7 +56,8 @@ type AWS struct {
 	endpoint string
 	config   aws.Config // of the endpoint
 	engine   string     // the engine's own URL, without the front
-	direct   aws.Config // of the engine
+	direct   aws.Config // of the engine, or of what serves queues and tables in its stead
+	lambda   aws.Config // of the engine
 	urls     worker.QueueURLs
 	arns     worker.QueueURLs // the same queues' ARNs
 	close    func()
@@ -66,6 +67,11 @@ type AWS struct {
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
 func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
+	return startAWS(ctx, stack, settings, port, "")
+}
+
+// startAWS is StartAWS with queues and tables at another endpoint, if one is given.
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, elsewhere string) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
@@ -79,18 +85,25 @@ func StartAWS(ctx context.Context, stack string, settings topology.Settings, por
 		a.endpoint = front.url
 		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
 	}
-	if err := a.create(ctx, settings); err != nil {
+	data := a.engine
+	if elsewhere != "" {
+		a.endpoint, data = elsewhere, elsewhere
+	}
+	if err := a.create(ctx, settings, data); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error) {
+func (a *AWS) create(ctx context.Context, settings topology.Settings, data string) (err error) {
 	if a.config, err = configFor(ctx, a.endpoint); err != nil {
 		return err
 	}
-	if a.direct, err = configFor(ctx, a.engine); err != nil {
+	if a.direct, err = configFor(ctx, data); err != nil {
+		return err
+	}
+	if a.lambda, err = configFor(ctx, a.engine); err != nil {
 		return err
 	}
 	if err := a.createQueues(ctx, settings); err != nil {

@@ -66,7 +66,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	if f.endpoint == "" {
 		f.endpoint = a.endpoint
 	}
-	if err := createFunction(ctx, a.direct, f); err != nil {
+	if err := createFunction(ctx, a.lambda, f); err != nil {
 		return nil, err
 	}
 	running := &function{name: f.Name, gate: newGate(), stillborn: make(chan error, 1)}
