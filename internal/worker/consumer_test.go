@@ -50,19 +50,19 @@ func TestConsumer(t *testing.T) {
 
 // The same numbers tell the same story, or a seed would replay nothing.
 func TestAStoryRepeats(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		s := drawStory(rt)
+	for i := range 15 {
+		s := rapid.Custom(drawStory).Example(i)
 		synctest.Test(t, func(*testing.T) { s.play() })
 		first := s.told
 		s.clear()
 		synctest.Test(t, func(*testing.T) { s.play() })
 		for i := range max(len(first), len(s.told)) {
 			if i >= len(first) || i >= len(s.told) || first[i] != s.told[i] {
-				rt.Fatalf("from line %d on:\n%s\nand then\n%s", i,
+				t.Fatalf("from line %d on:\n%s\nand then\n%s", i,
 					strings.Join(first[min(i, len(first)):min(i+5, len(first))], "\n"), strings.Join(s.told[min(i, len(s.told)):min(i+5, len(s.told))], "\n"))
 			}
 		}
-	})
+	}
 }
 
 // temper is how a job's attempts go.
@@ -104,6 +104,7 @@ type story struct {
 	moved   map[string]bool // messages of which a successor was sent
 	entries map[string]ledger.Entry
 	effects map[string]int
+	putBack map[string]int
 	serial  int
 	home    bool // the operator
 	wrong   []string
@@ -155,6 +156,7 @@ func drawStory(rt *rapid.T) *story {
 func (s *story) clear() {
 	s.serial, s.home, s.wrong, s.told = 0, false, nil, nil
 	s.said, s.moved, s.entries, s.effects = map[string]int{}, map[string]bool{}, map[string]ledger.Entry{}, map[string]int{}
+	s.putBack = map[string]int{}
 	s.queues = map[lanes.Queue]map[string]*simMessage{lanes.ToSource: {}, lanes.ToRecovery: {}, lanes.ToDLQ: {}}
 }
 
@@ -456,11 +458,26 @@ func (s *story) write(key string, e ledger.Entry) {
 		s.breaks("%s was final and is written", key)
 	case e.Attempts < old.Attempts || e.Redrives < old.Redrives || e.Version != old.Version+1:
 		s.breaks("%s goes from %+v to %+v", key, old, e)
-	case e.Attempts-e.BudgetFrom > s.config.Rules.Retry.MaxAttempts:
-		s.breaks("%s has %d attempts since it was opened", key, e.Attempts-e.BudgetFrom)
+	case !lastFailure(e).Equal(lastFailure(old)) && e.Attempts != old.Attempts+1:
+		s.breaks("%s failed and goes from %d attempts to %d", key, old.Attempts, e.Attempts)
+	case e.Attempts-e.BudgetFrom > s.config.Rules.Retry.MaxAttempts,
+		e.Status == ledger.Isolated && e.Cause == job.CauseAttempts && e.Attempts-e.BudgetFrom < s.config.Rules.Retry.MaxAttempts:
+		s.breaks("%s is %s by cause %q with %d attempts since it was opened", key, e.Status, e.Cause, e.Attempts-e.BudgetFrom)
+	case e.Redrives > s.putBack[key]:
+		s.breaks("%s was reopened %d times and put back %d times", key, e.Redrives, s.putBack[key])
 	}
 	s.entries[key] = e
 	s.tell("%s is %s, %d attempts, %d redrives, cause %q", key, e.Status, e.Attempts, e.Redrives, e.Cause)
+}
+
+// lastFailure is the time of the last failed attempt that the history tells of.
+func lastFailure(e ledger.Entry) (last time.Time) {
+	for _, ev := range e.History {
+		if ev.What == ledger.EventFailed {
+			last = ev.At
+		}
+	}
+	return last
 }
 
 // commit is the kind's transaction: entry and effect, or neither.
@@ -636,6 +653,7 @@ func (s *story) operator() {
 			s.mu.Lock()
 			m := s.queues[lanes.ToDLQ][id]
 			s.put(lanes.ToSource, m.Message, 0)
+			s.putBack[s.jobOf(m.Message).key]++
 			if f == done {
 				delete(s.queues[lanes.ToDLQ], id)
 			}
