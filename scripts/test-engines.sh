@@ -1,19 +1,10 @@
 #!/usr/bin/env bash
 # Runs the suites of queues and ledger, and the black-box tests, on engines that are not the embedded one:
-# fauxqs and dynalite (npm), moto (PyPI). Then the template on cfn-lint and moto's CloudFormation.
-#
-# The first run installs them, into node_modules and .cache. What cannot be installed or started fails.
+# fauxqs and dynalite, which have to be in node_modules (make test-engines sees to it), and moto, which the
+# first run installs from PyPI into .cache. What cannot be installed or started is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for tool in node npm python3; do
-	command -v "$tool" >/dev/null || { echo "test-engines needs $tool" >&2; exit 1; }
-done
-if ! cmp -s package-lock.json node_modules/.acklast-lock; then
-	echo "installing the npm packages of package-lock.json" >&2
-	npm ci --no-fund --no-audit --loglevel=error
-	cp package-lock.json node_modules/.acklast-lock
-fi
 venv=$(scripts/engines-venv.sh)
 
 work=$(mktemp -d)
@@ -64,6 +55,3 @@ suite -tags engines ./internal/dynamo -run '^TestDynalite$'
 # One after the other: see scripts/engines.py.
 echo "Testing the whole system with moto's queues and tables, about a minute."
 ACKLAST_DATA_ENDPOINT=$ACKLAST_MOTO_URL suite ./internal/e2e -parallel 1
-
-npx cdk synth -q
-scripts/cfn-engines.sh

@@ -165,6 +165,10 @@ func meaning(e ledger.Entry, now time.Time) string {
 // absent says what it means that there is no entry.
 func (t *target) absent(r jobReport, now time.Time) []string {
 	settings := topology.Default()
+	awsSQS := "aws sqs"
+	if t.endpoint != "" { // version 1 of the AWS CLI ignores AWS_ENDPOINT_URL for SQS
+		awsSQS = "aws --endpoint-url " + shellWords([]string{t.endpoint}) + " sqs"
+	}
 	var said []string
 	switch found := r.Reservation; {
 	case found == nil:
@@ -179,8 +183,8 @@ func (t *target) absent(r jobReport, now time.Time) []string {
 	return append(said,
 		"A job without an entry never reached the ledger: no attempt was recorded, whatever happened to its message.",
 		"It may be waiting on a lane, not due yet or behind others: \"acklast status\" counts what is scheduled and ready.",
-		fmt.Sprintf("SQS may have moved it to the DLQ after %d receives, or a body nobody could read was isolated there, which has no key: \"aws sqs receive-message --queue-url $(aws sqs get-queue-url --queue-name %s --query QueueUrl --output text) --max-number-of-messages 10 --visibility-timeout 0 --message-attribute-names All\" shows some of it.",
-			settings.MaxReceiveCount, t.names.DLQ),
+		fmt.Sprintf("SQS may have moved it to the DLQ after %d receives, or a body nobody could read was isolated there, which has no key: \"%[2]s receive-message --queue-url $(%[2]s get-queue-url --queue-name %[3]s --query QueueUrl --output text) --max-number-of-messages 10 --visibility-timeout 0 --message-attribute-names All\" shows some of it.",
+			settings.MaxReceiveCount, awsSQS, t.names.DLQ),
 		fmt.Sprintf("It may never have been sent, or to another stack (--stack), or have ended more than %d days ago, when its entry was deleted.",
 			settings.LedgerRetention/(24*time.Hour)),
 	)
@@ -227,7 +231,9 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	fact("cause", e.Cause)
 	fact("isolated", when(e.IsolatedAt, now))
 	fact("isolated message", e.IsolatedMessageID)
-	fact("redrives", e.Redrives)
+	if e.Redrives > 0 {
+		fact("redrives", e.Redrives)
+	}
 	fact("redrive run", e.Run)
 	fact("owner", e.Owner)
 	fact("updated", when(e.UpdatedAt, now))

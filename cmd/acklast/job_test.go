@@ -136,7 +136,7 @@ func TestJobsOfASubject(t *testing.T) {
 func TestUnknownJob(t *testing.T) {
 	c, _ := embedded(t)
 	wanted := []string{"has neither a ledger entry nor a reservation", "never reached the ledger", "acklast status",
-		"after 20 receives", "aws sqs receive-message", c.stack + "-dlq", "never have been sent", "--stack", "45 days"}
+		"after 20 receives", "aws --endpoint-url " + c.env["AWS_ENDPOINT_URL"] + " sqs receive-message", c.stack + "-dlq", "never have been sent", "--stack", "45 days"}
 	for _, asked := range []string{"r-9", "reservation.expire/r-9/hold-1", "anything/else"} {
 		r := c.run("job", asked)
 		if r.code != exitFailed || r.stderr != "" {

@@ -56,10 +56,8 @@ real worker binary as processes, fed by one poller for each lane. No account, no
 
 In a checkout of acklast it builds the worker first; elsewhere --worker-binary says where it is. Once it is
 ready it prints the address and commands to copy. The worker's logs go to standard error. Nothing is kept
-when it ends.
-
-On AWS a lane is paused by disabling its event source mapping:
-  aws lambda update-event-source-mapping --uuid UUID --no-enabled`,
+when it ends. A lane is paused and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source
+mapping, whose id here is the lane's name.`,
 		Example: `  acklast local
   acklast local --port 4567 --processes 4 2>worker.log
   acklast local --scaled --pause recovery`,
@@ -84,24 +82,17 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 	if err := freePort(ctx, o.port); err != nil {
 		return err // now, and not after a minute of building
 	}
-	if o.binary == "" {
-		dir, err := os.MkdirTemp("", "acklast-local-")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		if o.binary, err = a.buildWorker(ctx, dir); err != nil {
-			return err
-		}
-	} else if err := checkBinary(o.binary); err != nil {
+	binary, remove, err := a.worker(ctx, o.binary)
+	if err != nil {
 		return err
 	}
+	defer remove()
 	settings := topology.Default()
 	if o.scaled {
 		settings = topology.Scaled()
 	}
 	env, err := local.Start(ctx, local.Config{
-		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: o.binary, Processes: o.processes,
+		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
 		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
 	})
 	if errors.Is(err, local.ErrPortInUse) {
@@ -163,25 +154,35 @@ func portTaken(port int) error {
 	return fmt.Errorf("port %d is taken, perhaps by LocalStack or another acklast local: end that, or choose another with --port", port)
 }
 
-// buildWorker compiles the worker of the checkout that the working directory lies in.
-func (a *app) buildWorker(ctx context.Context, dir string) (binary string, err error) {
+// worker returns the path of the worker: the binary that was named, or one compiled from the checkout
+// that the working directory lies in. remove takes away what was compiled.
+func (a *app) worker(ctx context.Context, named string) (binary string, remove func(), err error) {
+	if named != "" {
+		return named, func() {}, checkBinary(named)
+	}
 	here, err := os.Getwd()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	root, ok := local.FindCheckout(here)
 	if !ok {
-		return "", refuse("%s is not in a checkout of acklast, so there is no worker to build: say where its binary is with --worker-binary PATH, or change into a checkout", here)
+		return "", nil, refuse("%s is not in a checkout of acklast, so there is no worker to build: say where its binary is with --worker-binary PATH, or change into a checkout", here)
 	}
-	say(a.stderr, "Building the worker of %s; the first time this takes about a minute.\n", root)
+	dir, err := os.MkdirTemp("", "acklast-worker-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // a temporary folder: the system clears what is left
+	fmt.Fprintf(a.stderr, "Building the worker of %s; the first time this takes about a minute.\n", root)
 	binary = filepath.Join(dir, "bootstrap")
 	if err := local.BuildWorker(ctx, root, binary, a.stderr); err != nil {
+		remove()
 		if ctx.Err() != nil {
-			return "", ctx.Err()
+			return "", nil, ctx.Err()
 		}
-		return "", err
+		return "", nil, err
 	}
-	return binary, nil
+	return binary, remove, nil
 }
 
 // checkBinary says what keeps a file from being a worker.
@@ -238,10 +239,10 @@ In another terminal:
   # send its expiry once more: it finds the work done, or not due yet, and has no effect
   %[8]s send '%[9]s'
 
-  # the same with the AWS CLI
-  aws sqs send-message --queue-url %[10]s --message-body '%[9]s'
-  aws dynamodb get-item --table-name %[11]s --key '{"key":{"S":"reservation.expire/r-1/hold-1"}}'
-  aws dynamodb get-item --table-name %[12]s --key '{"reservation_id":{"S":"r-1"}}'
+  # the same with the AWS CLI, whose version 1 needs the flag for SQS
+  aws --endpoint-url $AWS_ENDPOINT_URL sqs send-message --queue-url %[10]s --message-body '%[9]s'
+  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[11]s --key '{"key":{"S":"reservation.expire/r-1/hold-1"}}'
+  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[12]s --key '{"reservation_id":{"S":"r-1"}}'
 
 `, r.Endpoint, r.Stack, len(r.Processes), lanes, r.Region, r.AccessKey, r.SecretKey, me, sample,
 		r.Source, names.LedgerTable, names.ReservationsTable)

@@ -71,11 +71,14 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 
 	root.AddCommand(
 		newLocal(a),
+		newDemo(a),
 		newSend(a),
 		newHold(a),
 		newConfirm(a),
 		newJob(a),
 		newStatus(a),
+		newPause(a),
+		newResume(a),
 	)
 	return root
 }

@@ -19,7 +19,7 @@ import (
 func (s *story) expire(ctx context.Context) (row, error) {
 	var keys []string
 	for i := range 5 {
-		_, key, err := s.hold(ctx, fmt.Sprintf("normal-%d", i+1), 2, 1500*time.Millisecond, ledger.Done)
+		_, key, err := s.hold(ctx, fmt.Sprintf("normal-%d", i+1), 2, 1500*time.Millisecond)
 		if err != nil {
 			return row{}, err
 		}
@@ -34,7 +34,7 @@ func (s *story) expire(ctx context.Context) (row, error) {
 }
 
 func (s *story) duplicates(ctx context.Context) (row, error) {
-	h, key, err := s.hold(ctx, "copied", 3, time.Second, ledger.Done)
+	h, key, err := s.hold(ctx, "copied", 3, time.Second)
 	if err != nil {
 		return row{}, err
 	}
@@ -64,7 +64,7 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 }
 
 func (s *story) confirm(ctx context.Context) (row, error) {
-	h, key, err := s.hold(ctx, "paid", 4, 1500*time.Millisecond, ledger.Done)
+	h, key, err := s.hold(ctx, "paid", 4, 1500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}
@@ -85,7 +85,7 @@ func (s *story) confirm(ctx context.Context) (row, error) {
 
 func (s *story) early(ctx context.Context) (row, error) {
 	s.delay = false
-	h, key, err := s.hold(ctx, "early", 1, 6*time.Second, ledger.Done)
+	h, key, err := s.hold(ctx, "early", 1, 6*time.Second)
 	s.delay = true
 	if err != nil {
 		return row{}, err
@@ -126,7 +126,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 			return row{}, err
 		}
 	}
-	_, key, err := s.hold(ctx, "neighbour", 1, 500*time.Millisecond, ledger.Done)
+	_, key, err := s.hold(ctx, "neighbour", 1, 500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}
@@ -144,7 +144,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 func (s *story) onDLQ(ctx context.Context, n int) func() (bool, error) {
 	return func() (bool, error) {
 		d, err := s.queues.Depth(ctx, lanes.ToDLQ)
-		return int(d.Visible+d.InFlight) == n, err
+		return d.Visible+d.InFlight == n, err
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *story) outage(ctx context.Context) (row, error) {
 	defer remove()
 	var keys []string
 	for i := range 5 {
-		_, key, err := s.hold(ctx, fmt.Sprintf("outage-%d", i+1), 1, 200*time.Millisecond, ledger.Done)
+		_, key, err := s.hold(ctx, fmt.Sprintf("outage-%d", i+1), 1, 200*time.Millisecond)
 		if err != nil {
 			return row{}, err
 		}
@@ -201,7 +201,7 @@ func (s *story) kill(ctx context.Context) (row, error) {
 		return local.Forward
 	})
 	defer s.env.OnResponse(nil)
-	h, key, err := s.hold(ctx, "killed", 5, 500*time.Millisecond, ledger.Done)
+	h, key, err := s.hold(ctx, "killed", 5, 500*time.Millisecond)
 	if err != nil {
 		return row{}, err
 	}
@@ -268,4 +268,68 @@ func (s *story) fail(ctx context.Context) (row, error) {
 	}
 	s.tell("  %s", e.LastError)
 	return row{sent: 1, became: fmt.Sprintf("isolated after %d attempts", e.Attempts)}, nil
+}
+
+func (s *story) poison(ctx context.Context) (row, error) {
+	s.env.Pause(job.Source)
+	defer s.env.Resume(job.Source)
+	var innocents []string
+	for i := range 9 {
+		_, key, err := s.hold(ctx, fmt.Sprintf("innocent-%d", i+1), 1, 0)
+		if err != nil {
+			return row{}, err
+		}
+		innocents = append(innocents, key)
+	}
+	_, key, err := s.hold(ctx, "poison", 1, 0)
+	if err != nil {
+		return row{}, err
+	}
+	s.jobs[key] = ledger.Isolated
+	s.isolated++
+	var deaths atomic.Int64
+	remove := s.faults.Add(faults.Rule{
+		Operation: "TransactWriteItems",
+		Match: func(body []byte) bool {
+			if !bytes.Contains(body, []byte(`"poison"`)) {
+				return false
+			}
+			deaths.Add(1)
+			go s.env.KillAll()
+			return true
+		},
+		Fault: faults.Delay(patience), // nobody lives to see the answer
+	})
+	defer remove()
+	s.tell("Ten jobs come in one batch. Whenever the worker is in the middle of one of them, it is killed.")
+	s.env.Resume(job.Source)
+
+	told := int64(0)
+	err = s.until(ctx, "the poison is isolated", func() (bool, error) {
+		for n := deaths.Load(); told < n; {
+			told++
+			switch told {
+			case 1, 2:
+				s.tell("Death %d. The whole batch comes back after its visibility timeout.", told)
+			case 3:
+				s.tell("Death 3. From the third receive on they run one by one, each under a strike, what is done deleted at once.")
+			default:
+				s.tell("Death %d, alone. Its second strike.", told)
+			}
+		}
+		e, err := s.ledger.Get(ctx, key)
+		return e.Status == ledger.Isolated, err
+	})
+	if err != nil {
+		return row{}, err
+	}
+	if err := s.ended(ctx, innocents...); err != nil {
+		return row{}, err
+	}
+	e, err := s.ledger.Get(ctx, key)
+	if err != nil {
+		return row{}, err
+	}
+	s.tell("Convicted without being run again: class %q. The nine others were released once each.", e.LastClass)
+	return row{sent: 10, became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", e.LastClass, deaths.Load())}, nil
 }

@@ -43,6 +43,9 @@ func conformance(t *testing.T, e engine) {
 		{"WrongRequest", testWrongRequest},
 		{"ContextEnded", testContext},
 		{"UnreadableEntry", testUnreadable},
+		{"Strikes", testStrikes},
+		{"StrikesConcurrently", testStrikesConcurrently},
+		{"StrikesKnowTheirOwnWrite", testStrikesLostAnswer},
 	}
 	if e.transacts {
 		tests = append(tests, []struct {
@@ -228,7 +231,7 @@ func testUpdateChangeError(b *bench) {
 	}
 	b.proxy.Reset()
 	e, err := b.store.Update(b.Context(), key, "t2", failed("t2"))
-	if err != ledger.ErrFinal { // as it is, not only wrapped
+	if err != ledger.ErrFinal { //nolint:errorlint // as it is, not only wrapped
 		b.Errorf("got %v, want ErrFinal itself", err)
 	}
 	if e.Status != ledger.Done || e.Owner != "t1" {

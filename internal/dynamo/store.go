@@ -163,7 +163,10 @@ func (s *Store) Update(ctx context.Context, key, token string, change func(ledge
 		if err != nil {
 			return found, err
 		}
-		next.Key, next.Owner, next.Version = key, token, found.Version+1
+		next.Key, next.Version = key, found.Version+1
+		if next.Status != ledger.Running {
+			next.Owner = token // a running entry is its claim's, whoever adds to it
+		}
 		next.UpdatedAt = s.opts.Now()
 		if err := checkSubject(next.Subject); err != nil {
 			return found, err

@@ -50,7 +50,7 @@ func TestAcknowledgedOnlyAfterTheCommit(t *testing.T) {
 func TestKillBetweenCommitAndAcknowledgement(t *testing.T) {
 	e := newEmbedded(t)
 	var killed atomic.Int32
-	e.env.OnResponse(func(inv local.Invocation) local.Action {
+	e.env.OnResponse(func(_ local.Invocation) local.Action {
 		if killed.CompareAndSwap(0, 1) {
 			return local.KillBeforeAck
 		}

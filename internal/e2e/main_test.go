@@ -190,15 +190,20 @@ func (b *lockedBuffer) String() string {
 
 func newEmbedded(t *testing.T) *embedded {
 	t.Helper()
+	return newEmbeddedWith(t, topology.Scaled(), local.DefaultProcesses)
+}
+
+func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *embedded {
+	t.Helper()
 	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
 	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
-	settings := topology.Scaled()
 	env, err := local.Start(t.Context(), local.Config{
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
-		Logs: multi{e.tally, e.logs},
+		Processes: processes,
+		Logs:      multi{e.tally, e.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			e.faults = faults.New(endpoint)
 			t.Cleanup(e.faults.Close)
@@ -279,10 +284,10 @@ func (s *system) key(h reservation.Hold) string {
 }
 
 // until waits for something to become true.
-func (s *system) until(what string, true func() bool) {
+func (s *system) until(what string, happened func() bool) {
 	s.Helper()
 	deadline := time.Now().Add(90 * time.Second)
-	for !true() {
+	for !happened() {
 		if time.Now().After(deadline) {
 			s.Fatalf("did not happen: %s", what)
 		}

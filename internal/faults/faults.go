@@ -155,7 +155,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.apply(x)
 		return
 	}
-	x.answer(x.forward())
+	x.answer(x.forward()) //nolint:bodyclose // answer closes it
 }
 
 // claim finds the rule for a request and uses one of its times up. Match is called without the lock,
@@ -193,7 +193,7 @@ type Fault struct{ do func(*exchange) }
 
 func (f Fault) apply(x *exchange) {
 	if f.do == nil {
-		x.answer(x.forward())
+		x.answer(x.forward()) //nolint:bodyclose // answer closes it
 		return
 	}
 	f.do(x)
@@ -264,7 +264,7 @@ func Delay(d time.Duration) Fault {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			x.answer(x.forward())
+			x.answer(x.forward()) //nolint:bodyclose // answer closes it
 		case <-x.ctx.Done():
 			panic(http.ErrAbortHandler)
 		}

@@ -51,7 +51,7 @@ func TestDecode(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Decode() = %v", err)
 				}
-				if tt.name == "times" && !(e.NotBefore.Equal(at) && e.Deadline.Equal(at)) {
+				if tt.name == "times" && (!e.NotBefore.Equal(at) || !e.Deadline.Equal(at)) {
 					t.Errorf("times are %v and %v, want %v", e.NotBefore, e.Deadline, at)
 				}
 				return

@@ -299,7 +299,7 @@ func TestSendWholeCallFails(t *testing.T) {
 		{"kumo's no queue", 400, "AWS.SimpleQueueService.NonExistentQueue", 1, 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, client := newWire(t, c.attempts, func(n int, r request) (int, any) {
+			w, client := newWire(t, c.attempts, func(_ int, r request) (int, any) {
 				// The first ten entries' call fails, as often as it is tried; the rest succeeds.
 				if len(r.Entries) == 10 {
 					return apiError(c.status, c.code)
@@ -520,7 +520,7 @@ func TestDeletePartialFailure(t *testing.T) {
 func TestReceiveReadsEverything(t *testing.T) {
 	body := "b\u2028"
 	sum := md5.Sum([]byte(body))
-	w, c := newWire(t, 1, func(_ int, r request) (int, any) {
+	w, c := newWire(t, 1, func(_ int, _ request) (int, any) {
 		message := func(own answer) answer {
 			return answer{
 				"MessageId": "m-1", "ReceiptHandle": "rh", "Body": body, "MD5OfBody": hex.EncodeToString(sum[:]),

@@ -20,7 +20,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,10 +58,12 @@ type AWS struct {
 	endpoint string
 	config   aws.Config // of the endpoint
 	engine   string     // the engine's own URL, without the front
-	direct   aws.Config // of the engine, or of what serves queues and tables in its stead
+	data     string     // the URL of what serves queues and tables: the engine's, unless they live elsewhere
+	direct   aws.Config // of data
 	lambda   aws.Config // of the engine
 	urls     worker.QueueURLs
 	arns     worker.QueueURLs // the same queues' ARNs
+	front    *front           // nil without one
 	close    func()
 }
 
@@ -67,40 +71,41 @@ type AWS struct {
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
 func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
-	return startAWS(ctx, stack, settings, port, "")
+	return startAWS(ctx, stack, settings, port, port != 0, "")
 }
 
-// startAWS is StartAWS with queues and tables at another endpoint, if one is given.
-func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, elsewhere string) (*AWS, error) {
+// startAWS is StartAWS, with a front before the engine or without one, and with queues and tables at
+// another endpoint if one is given.
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
 	a := &AWS{names: topology.NamesOf(stack), endpoint: server.URL, engine: server.URL, close: sync.OnceFunc(server.Close)}
-	if port != 0 {
+	if withFront {
 		front, err := serveFront(port, server.URL)
 		if err != nil {
 			server.Close()
 			return nil, err
 		}
-		a.endpoint = front.url
+		a.front, a.endpoint = front, front.url
 		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
 	}
-	data := a.engine
+	a.data = a.engine
 	if elsewhere != "" {
-		a.endpoint, data = elsewhere, elsewhere
+		a.endpoint, a.data = elsewhere, elsewhere
 	}
-	if err := a.create(ctx, settings, data); err != nil {
+	if err := a.create(ctx, settings); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *AWS) create(ctx context.Context, settings topology.Settings, data string) (err error) {
+func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error) {
 	if a.config, err = configFor(ctx, a.endpoint); err != nil {
 		return err
 	}
-	if a.direct, err = configFor(ctx, data); err != nil {
+	if a.direct, err = configFor(ctx, a.data); err != nil {
 		return err
 	}
 	if a.lambda, err = configFor(ctx, a.engine); err != nil {
@@ -185,10 +190,12 @@ func (a *AWS) Close() error {
 	return nil
 }
 
-// front gives the engine, which picks its own port, a fixed one.
+// front gives the engine, which picks its own port, a fixed one, and answers in its place what the
+// engine does not know.
 type front struct {
-	url   string
-	close func()
+	url      string
+	mappings atomic.Pointer[http.Handler]
+	close    func()
 }
 
 func serveFront(port int, target string) (*front, error) {
@@ -206,23 +213,32 @@ func serveFront(port int, target string) (*front, error) {
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	quiet := discardLog() // clients that hang up are none of the user's business
-	server := &http.Server{
-		Handler: &httputil.ReverseProxy{
-			Rewrite: func(r *httputil.ProxyRequest) {
-				r.SetURL(to)
-				r.Out.Host = r.In.Host
-			},
-			Transport: transport,
-			ErrorLog:  quiet,
+	f := &front{url: "http://" + listener.Addr().String()}
+	engine := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
 		},
+		Transport: transport,
+		ErrorLog:  quiet,
+	}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if h := f.mappings.Load(); h != nil && strings.HasPrefix(r.URL.Path, mappingsPath) {
+				(*h).ServeHTTP(w, r)
+				return
+			}
+			engine.ServeHTTP(w, r)
+		}),
 		ErrorLog:          quiet,
 		ReadHeaderTimeout: time.Minute,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) }) // always ErrServerClosed
-	return &front{url: "http://" + listener.Addr().String(), close: func() {
+	f.close = func() {
 		_ = server.Close()
 		serving.Wait()
 		transport.CloseIdleConnections()
-	}}, nil
+	}
+	return f, nil
 }

@@ -44,7 +44,7 @@ type Config struct {
 	// 0 means DefaultProcesses.
 	Processes int
 	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
-	// environment's own. Nil means the environment's own.
+	// engine's. Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
 	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Nothing of our own
 	// environment reaches the worker otherwise.
@@ -120,7 +120,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, fmt.Errorf("local environment: %w", err)
 	}
 
-	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, c.DataEndpoint)
+	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true, c.DataEndpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	functions := append([]Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
-		Processes: c.Processes, Env: c.WorkerEnv(a.urls), endpoint: c.WorkerEndpoint(a.endpoint),
+		Processes: c.Processes, Env: c.WorkerEnv(a.urls), endpoint: c.WorkerEndpoint(a.data),
 	}}, c.Functions...)
 	for _, f := range functions {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
@@ -139,6 +139,8 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	}
 	e.worker = e.functions[0]
 	e.poll(c)
+	mappings := e.mappings()
+	e.front.mappings.Store(&mappings)
 	return e, nil
 }
 

@@ -214,14 +214,53 @@ func TestMessageMovesToTheDLQ(t *testing.T) {
 	eventually(t, 10*time.Second, "the message is in the DLQ", func() bool { return receive(urls.Source) == 0 && receive(urls.DLQ) == 1 })
 }
 
+// A lane is paused by Lambda's own API, as on AWS.
+func TestPauseByEventSourceMapping(t *testing.T) {
+	f := start(t, patient())
+	client := lambda.NewFromConfig(f.AWSConfig())
+	name := f.Names().WorkerFunction
+	list, err := client.ListEventSourceMappings(t.Context(), &lambda.ListEventSourceMappingsInput{FunctionName: &name})
+	if err != nil || len(list.EventSourceMappings) != 2 || !strings.HasSuffix(*list.EventSourceMappings[0].EventSourceArn, ":"+f.Names().SourceQueue) {
+		t.Fatalf("mappings %+v, %v", list, err)
+	}
+	set := func(uuid string, enabled bool) (string, error) {
+		out, err := client.UpdateEventSourceMapping(t.Context(), &lambda.UpdateEventSourceMappingInput{UUID: &uuid, Enabled: &enabled})
+		if err != nil {
+			return "", err
+		}
+		return *out.State, nil
+	}
+	source := *list.EventSourceMappings[0].UUID
+	if state, err := set(source, false); err != nil || state != "Disabled" {
+		t.Fatal(state, err)
+	}
+	sent, err := f.sqs.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: f.url(job.Source), MessageBody: aws.String("ok")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := f.send(job.Recovery, "ok")[0]
+	f.await(t, 10*time.Second, other, 1) // the other lane goes on
+	if n, _ := f.counts(job.Source); n != 1 {
+		t.Errorf("%d messages wait on the paused lane", n)
+	}
+	if state, err := set(source, true); err != nil || state != "Enabled" {
+		t.Fatal(state, err)
+	}
+	f.await(t, 10*time.Second, *sent.MessageId, 1)
+	if _, err := set("nobody", true); err == nil {
+		t.Error("a mapping that does not exist was changed")
+	}
+}
+
 func TestProcessEnvironmentIsItsOwn(t *testing.T) {
 	t.Setenv("ACKLAST_TEST_SECRET", "leaks")
+	var engine string
 	f := start(t, patient(), func(c *Config) {
-		c.WorkerEndpoint = func(endpoint string) string { return endpoint + "/through-a-proxy" }
+		c.WorkerEndpoint = func(endpoint string) string { engine = endpoint; return endpoint + "/through-a-proxy" }
 	})
 	got := f.await(t, 10*time.Second, f.send(job.Source, "ok")[0], 1).env
 	for _, want := range []string{
-		"AWS_ENDPOINT_URL=" + f.Endpoint() + "/through-a-proxy", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test",
+		"AWS_ENDPOINT_URL=" + engine + "/through-a-proxy", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test",
 		"AWS_SECRET_ACCESS_KEY=test", "AWS_LAMBDA_FUNCTION_NAME=" + f.Names().WorkerFunction,
 		"AWS_LAMBDA_FUNCTION_VERSION=$LATEST", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=256", "BOOT_REPORT=" + f.server.URL,
 	} {

@@ -41,7 +41,7 @@ type Function struct {
 	// Env is the function's environment, to which Lambda's own variables are added.
 	Env map[string]string
 
-	endpoint string // AWS_ENDPOINT_URL; "" means the environment's own
+	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
 }
 
 // function is a running Function.
@@ -64,7 +64,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	}
 	f.Binary, f.Processes = binary, max(1, f.Processes)
 	if f.endpoint == "" {
-		f.endpoint = a.endpoint
+		f.endpoint = a.engine
 	}
 	if err := createFunction(ctx, a.lambda, f); err != nil {
 		return nil, err

@@ -168,6 +168,12 @@ func (p *poller) pause() {
 	}
 }
 
+func (p *poller) isPaused() bool {
+	p.receiving.Lock()
+	defer p.receiving.Unlock()
+	return p.paused != nil
+}
+
 func (p *poller) resume() {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()

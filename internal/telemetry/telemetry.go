@@ -370,7 +370,8 @@ func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []value
 // setting of the filter drops; it says nothing about the worker. Queries for fatal lines exclude
 // those that have "_aws".
 func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values) {
-	b := append(r.buf, `{"`+keyLevel+`":"FATAL","`+keyTimestamp+`":"`...)
+	b := r.buf
+	b = append(b, `{"`+keyLevel+`":"FATAL","`+keyTimestamp+`":"`...)
 	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
 	b = append(b, `","_aws":{"Timestamp":`...)
 	b = strconv.AppendInt(b, now.UnixMilli(), 10)
@@ -419,7 +420,8 @@ func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values
 		}
 		b = append(b, ']')
 	}
-	r.buf = append(b, '}', '\n')
+	b = append(b, '}', '\n')
+	r.buf = b
 }
 
 func comma(b []byte, yes bool) []byte {

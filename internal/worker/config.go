@@ -33,6 +33,8 @@ type Config struct {
 	MaxHops  int
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of what was left.
 	LeftBackoffBase, LeftBackoffCap time.Duration
+	// LeaseSkew is how far clocks of invocations may differ.
+	LeaseSkew time.Duration
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 }
@@ -56,6 +58,7 @@ const (
 	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
 	EnvLeftBackoffBase = "ACKLAST_LEFT_BACKOFF_BASE"
 	EnvLeftBackoffCap  = "ACKLAST_LEFT_BACKOFF_CAP"
+	EnvLeaseSkew       = "ACKLAST_LEASE_SKEW"
 	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
 )
 
@@ -82,6 +85,7 @@ func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]s
 		EnvLedgerRetention: s.LedgerRetention.String(),
 		EnvLeftBackoffBase: s.LeftBackoffBase.String(),
 		EnvLeftBackoffCap:  s.LeftBackoffCap.String(),
+		EnvLeaseSkew:       s.LeaseSkew.String(),
 		EnvLogLevel:        slog.LevelInfo.String(),
 	}
 }
@@ -113,6 +117,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		MaxHops:         r.count(EnvMaxHops, d.MaxHops),
 		LeftBackoffBase: r.duration(EnvLeftBackoffBase, d.LeftBackoffBase),
 		LeftBackoffCap:  r.duration(EnvLeftBackoffCap, d.LeftBackoffCap),
+		LeaseSkew:       r.duration(EnvLeaseSkew, d.LeaseSkew),
 		LogLevel:        r.level(EnvLogLevel),
 	}
 	r.check(c.Rules.Retry.Cap >= c.Rules.Retry.Base, "%s is %v, below %s = %v",

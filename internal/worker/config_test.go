@@ -52,6 +52,7 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 		worker.EnvLedgerRetention: {"45d"},
 		worker.EnvLeftBackoffBase: {"30"},
 		worker.EnvLeftBackoffCap:  {"13h", "1s"},
+		worker.EnvLeaseSkew:       {"-1s"},
 		worker.EnvLogLevel:        {"LOUD"},
 	}
 	for variable, values := range tests {

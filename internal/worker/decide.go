@@ -23,10 +23,13 @@ func (s *step) leave(err error) {
 }
 
 func (s *step) hand(to lanes.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
-	message := s.Message
-	message.Memory = memory
 	s.outcome, s.to, s.moves = outcome, to, true
-	s.move = lanes.Move{Message: message, Delay: delay}
+	s.move = lanes.Move{Message: withMemory(s.Message, memory), Delay: delay}
+}
+
+func withMemory(m job.Message, memory job.Memory) job.Message {
+	m.Memory = memory
+	return m
 }
 
 // memory is what a move tells of the job: the message's own memory without the story of an earlier
@@ -41,18 +44,28 @@ func (s *step) memory() job.Memory {
 	return m
 }
 
-// decide takes a record from its bytes to its outcome.
-func (h *Handler) decide(ctx context.Context, s *step) {
+// readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, a service's test
+// message is through, and the answer is false.
+func (h *Handler) readBody(s *step) bool {
 	var err error
 	s.read, err = h.Kinds.Read(s.Body)
 	s.Envelope, s.Key, s.Subject = s.read.Envelope, s.read.Key, s.read.Subject
 	if errors.Is(err, job.ErrProbe) {
 		s.probe = true
 		s.acknowledge("probe", false)
-		return
+		return false
 	}
 	if err != nil {
 		h.isolateWithoutEntry(s, job.AsFailure(err))
+		return false
+	}
+	return true
+}
+
+// decide takes a job to its outcome.
+func (h *Handler) decide(ctx context.Context, s *step) {
+	// A retry or deferral whose memory did not fit, or was tampered with: the ledger knows its hops.
+	if s.Lane == job.Recovery && s.Memory == (job.Memory{}) && !h.remember(ctx, s) {
 		return
 	}
 	// Only a message that was on the DLQ tells a cause. Its entry comes before its due time: its hops
@@ -131,6 +144,14 @@ func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why er
 	s.err = why
 	m := s.memory()
 	m.Hops++
+	if !lanes.Fits(withMemory(s.Message, m)) {
+		e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) { return h.Rules.Hop(e, s.Delivery) })
+		if err != nil {
+			h.refused(ctx, s, e, err)
+			return
+		}
+		m.Hops = e.Hops
+	}
 	if m.Hops > h.MaxHops {
 		h.isolateFor(ctx, s, job.CauseHops, fmt.Sprintf("deferred %d times", h.MaxHops))
 		return
@@ -209,6 +230,21 @@ func (h *Handler) arrive(ctx context.Context, s *step) bool {
 		return false
 	}
 	return h.sort(ctx, s, e)
+}
+
+// remember fills in from the entry what a message on the recovery lane should have told itself. It
+// returns false when that was impossible, or when the entry has the job's outcome.
+func (h *Handler) remember(ctx context.Context, s *step) bool {
+	e, err := h.Ledger.Get(ctx, s.Key)
+	if err != nil {
+		s.leave(err)
+		return false
+	}
+	if e.Status.Final() || e.Status == ledger.Isolated {
+		return h.sort(ctx, s, e)
+	}
+	s.Memory.Attempt, s.Memory.Hops, s.Memory.Redrives, s.Memory.Run, s.Memory.FirstSent = e.Attempts, e.Hops, e.Redrives, e.Run, e.FirstSent
+	return true
 }
 
 // sort says by its entry what a delivery is, and reopens the entry if the job was put back.

@@ -6,6 +6,9 @@
 // commit or its hand-over is confirmed.
 //
 //	records ─▶ attempt (side by side) ─▶ hand over (one batch per queue) ─▶ back off what is left ─▶ batchItemFailures
+//
+// Deliveries that came back again and again are suspected of killing the process and run alone; see
+// suspects.
 package worker
 
 import (
@@ -33,12 +36,18 @@ import (
 type Ledger interface {
 	Get(ctx context.Context, key string) (ledger.Entry, error)
 	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
+
+	ReadStrikes(ctx context.Context, messageID string) (ledger.Strikes, error)
+	Strike(ctx context.Context, old ledger.Strikes, end time.Time) (ledger.Strikes, error)
+	NameStrikes(ctx context.Context, old ledger.Strikes, key, subject, kind string) (ledger.Strikes, error)
+	ClearStrikes(ctx context.Context, old ledger.Strikes) error
 }
 
 // Lanes is what the worker uses of the queues.
 type Lanes interface {
 	Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error
 	Backoff(ctx context.Context, lane job.Lane, items []lanes.Backoff) error
+	Delete(ctx context.Context, from lanes.Queue, messages []job.Message) []error
 }
 
 // Dependencies are what a Handler works with. All are required.
@@ -71,17 +80,29 @@ var errEverythingLeft = errors.New("every record of the batch was left")
 // Handle processes one batch. The response is never nil and names each failed message once.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	steps := make([]*step, len(event.Records))
-	var group errgroup.Group
-	group.SetLimit(h.Concurrency)
+	var suspects, others []*step
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
+		if steps[i].ReceiveCount >= suspectFrom {
+			suspects = append(suspects, steps[i])
+		} else {
+			others = append(others, steps[i])
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(h.Concurrency)
+	for _, s := range others {
 		group.Go(func() error {
-			h.attempt(ctx, steps[i])
+			h.guarded(ctx, s, h.run)
 			return nil
 		})
 	}
 	_ = group.Wait() // no attempt returns an error: each ends in its step
 
+	if len(suspects) > 0 {
+		h.flush(ctx, others)
+		h.suspects(ctx, suspects)
+	}
 	h.handOver(ctx, steps)
 	h.backOff(ctx, steps)
 	return h.conclude(ctx, steps)
@@ -104,6 +125,10 @@ type step struct {
 	to    lanes.Queue
 	move  lanes.Move
 	moves bool
+
+	// settled says that the step is through: its move, if any, was sent or refused.
+	settled bool
+	strikes ledger.Strikes
 }
 
 // open reads what the record tells without its body. Its outcome starts as left: a record of which
@@ -127,14 +152,10 @@ func (h *Handler) lane(queueARN string) job.Lane {
 	return job.Unknown
 }
 
-// attempt runs one record unless too little time is left. A panic is this record's alone.
-func (h *Handler) attempt(ctx context.Context, s *step) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.leave(fmt.Errorf("panic: %v", p))
-			h.Log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
-		}
-	}()
+// guarded runs a record unless too little time is left, and lets it run only until the hand-over's
+// time begins. A panic is this record's alone.
+func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context, *step)) {
+	defer s.recover(h.Log)
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := deadline.Sub(h.Now()); left < h.StartMargin {
 			s.leave(fmt.Errorf("not started: %v of the invocation left, less than %v", left.Round(time.Millisecond), h.StartMargin))
@@ -144,7 +165,22 @@ func (h *Handler) attempt(ctx context.Context, s *step) {
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.HandoverMargin))
 		defer cancel()
 	}
-	h.decide(ctx, s)
+	run(ctx, s)
+}
+
+// run takes a record from its bytes to its outcome.
+func (h *Handler) run(ctx context.Context, s *step) {
+	if h.readBody(s) {
+		h.decide(ctx, s)
+	}
+}
+
+// recover turns a panic of the record into a delivery that is left. It must be deferred.
+func (s *step) recover(log *slog.Logger) {
+	if p := recover(); p != nil {
+		s.leave(fmt.Errorf("panic: %v", p))
+		log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
+	}
 }
 
 // handOver sends the steps' moves, a batch per queue, and leaves what is not confirmed.
@@ -153,7 +189,7 @@ func (h *Handler) handOver(ctx context.Context, steps []*step) {
 		var going []*step
 		var moves []lanes.Move
 		for _, s := range steps {
-			if s.moves && s.to == to {
+			if s.moves && s.to == to && !s.settled {
 				going = append(going, s)
 				moves = append(moves, s.move)
 			}

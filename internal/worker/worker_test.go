@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,7 +36,55 @@ var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 type memory struct {
 	mu      sync.Mutex
 	entries map[string]ledger.Entry
-	fail    error // what every call comes to, if set
+	strikes map[string]ledger.Strikes
+	log     []string // what was done with strikes, runs and deletes, in order
+	fail    error    // what every call comes to, if set
+	unclear error    // what clearing strikes comes to, if set
+}
+
+func (m *memory) ReadStrikes(_ context.Context, id string) (ledger.Strikes, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.strikes[id]
+	s.MessageID = id
+	return s, m.fail
+}
+
+func (m *memory) Strike(_ context.Context, s ledger.Strikes, end time.Time) (ledger.Strikes, error) {
+	s.Ends = append(slices.Clone(s.Ends), end)
+	return m.keep("strike", s, nil)
+}
+
+func (m *memory) NameStrikes(_ context.Context, s ledger.Strikes, key, subject, kind string) (ledger.Strikes, error) {
+	s.Key, s.Subject, s.Kind = key, subject, kind
+	return m.keep("name", s, nil)
+}
+
+func (m *memory) ClearStrikes(_ context.Context, s ledger.Strikes) error {
+	s.Ends = nil
+	_, err := m.keep("clear", s, m.unclear)
+	return err
+}
+
+func (m *memory) keep(what string, s ledger.Strikes, fail error) (ledger.Strikes, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := cmp.Or(m.fail, fail); err != nil {
+		return ledger.Strikes{}, err
+	}
+	if m.strikes[s.MessageID].Version != s.Version {
+		return ledger.Strikes{}, ledger.ErrContended
+	}
+	s.Version++
+	m.strikes[s.MessageID] = s
+	m.log = append(m.log, what+" "+s.MessageID)
+	return s, nil
+}
+
+func (m *memory) note(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, what)
 }
 
 func (m *memory) Get(_ context.Context, key string) (ledger.Entry, error) {
@@ -84,6 +134,14 @@ type wires struct {
 	backoff []lanes.Backoff
 	refuse  func(to lanes.Queue, m lanes.Move) error
 	deny    error // what Backoff comes to
+	deleted func(id string)
+}
+
+func (w *wires) Delete(_ context.Context, _ lanes.Queue, messages []job.Message) []error {
+	for _, m := range messages {
+		w.deleted(m.ID)
+	}
+	return make([]error, len(messages))
 }
 
 func (w *wires) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
@@ -123,7 +181,12 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{T: t, now: t0, ledger: &memory{entries: map[string]ledger.Entry{}}, wires: &wires{sent: map[lanes.Queue][]lanes.Move{}}}
+	b := &bench{
+		T: t, now: t0,
+		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]ledger.Strikes{}},
+		wires:  &wires{sent: map[lanes.Queue][]lanes.Move{}},
+	}
+	b.wires.deleted = func(id string) { b.ledger.note("delete " + id) }
 	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
 	if err != nil {
@@ -331,7 +394,7 @@ func TestNothingStartsWithTooLittleTime(t *testing.T) {
 func TestAnAttemptEndsBeforeTheHandover(t *testing.T) {
 	b := newBench(t)
 	b.HandoverMargin, b.StartMargin = 100*time.Millisecond, 150*time.Millisecond
-	b.Handler.Now = time.Now
+	b.Now = time.Now
 	b.run = func(ctx context.Context, _ job.Delivery) job.Result {
 		<-ctx.Done()
 		return job.Result{Err: ctx.Err()}

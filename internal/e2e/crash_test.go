@@ -1,0 +1,168 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/reservation"
+	"acklast/internal/topology"
+)
+
+// brisk settings have the shortest visibility timeout that a worker timeout of a whole second allows, as
+// a crash costs one each.
+func brisk() topology.Settings {
+	s := topology.Scaled()
+	s.WorkerTimeout, s.LaneVisibility = time.Second, 6*time.Second
+	s.StartMargin, s.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
+	s.LeaseSkew = 100 * time.Millisecond
+	return s
+}
+
+// kills has SIGKILL sent to the worker's only process whenever it sends the operation with the text in
+// its body: the worker dies in the middle of that job. It is what an out-of-memory kill looks like.
+func (e *embedded) kills(operation, text string) (deaths func() int) {
+	var mu sync.Mutex
+	n := 0
+	e.faults.Add(faults.Rule{
+		Operation: operation,
+		Match: func(body []byte) bool {
+			if !bytes.Contains(body, []byte(text)) {
+				return false
+			}
+			mu.Lock()
+			n++
+			mu.Unlock()
+			go e.env.Kill(0)
+			return true
+		},
+		Fault: faults.Delay(10 * time.Second), // it does not live to see the answer
+	})
+	return func() int { mu.Lock(); defer mu.Unlock(); return n }
+}
+
+// At low traffic the same ten messages come back together, and one of them kills the process each time.
+// Only that one ends on the DLQ.
+func TestAPoisonAmongNineInnocents(t *testing.T) {
+	e := newEmbeddedWith(t, brisk(), 1)
+	e.env.Pause(job.Source)
+	var innocents []reservation.Hold
+	for i := range 8 {
+		innocents = append(innocents, e.place(e.hold(fmt.Sprint("innocent-", i), 1, 0)))
+	}
+	// The ninth keeps failing, so it is retried: its retry must be sent once, whoever dies beside it.
+	failing := e.hold("failing", 1, 0)
+	e.damaged(failing, 0)
+	e.place(failing)
+	poison := e.place(e.hold("poison", 1, 0))
+	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`)
+	e.env.Resume(job.Source)
+
+	got := e.ends(poison, ledger.Isolated)
+	if got.LastClass != job.Crashed || got.Cause != job.CauseCrash || got.Attempts != 0 {
+		t.Errorf("the poison's entry: %+v", got)
+	}
+	if m := e.fromDLQ(e.body(poison)); m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
+		t.Errorf("memory %+v", m.Memory)
+	}
+	// Twice it took its batch down, and twice it died alone under a strike.
+	if n := deaths(); n != 4 {
+		t.Errorf("%d deaths, want 4", n)
+	}
+	for _, h := range innocents {
+		if got := e.ends(h, ledger.Done); got.Attempts != 0 {
+			t.Errorf("%s: %+v", got.Key, got)
+		}
+		e.wantState(h, reservation.Expired)
+	}
+	if got := e.ends(failing, ledger.Isolated); got.Attempts != e.settings.MaxAttempts || got.Cause != job.CauseAttempts {
+		t.Errorf("the failing one: %+v", got)
+	}
+	e.dry()
+	e.wantDLQ(2) // one message each: no retry was sent twice
+	all, err := e.store.Balances(t.Context())
+	if b := all[e.room()]; err != nil || !b.AddsUp() || b.Available != 98 {
+		t.Errorf("balance %+v, %v", b, err)
+	}
+}
+
+// The process dies before the body is read: nobody knows the job, and its message is isolated all the
+// same.
+func TestACrashWhileDecoding(t *testing.T) {
+	e := newEmbeddedWith(t, brisk(), 1)
+	body := `{"kind":"reservation.expire","payload":{"poison":"` + e.id + `"}}`
+	// From the third receive on it is struck before it is read. Killing at the strike is dying at the
+	// reading; before that, at the hand-over of what was read.
+	deaths := e.kills("UpdateItem", "#strikes/")
+	early := e.kills("SendMessageBatch", "poison")
+	e.send(body, nil)
+	e.until("it was received three times", func() bool { return deaths()+early() >= 3 })
+	// The strike itself must arrive, or it would not be there to count.
+	e.faults.Reset()
+	struck := e.killsAfter("UpdateItem", "#strikes/", 2)
+	m := e.fromDLQ(body)
+	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash || !strings.Contains(m.Memory.Error, "2 invocations") {
+		t.Errorf("memory %+v", m.Memory)
+	}
+	if n := struck(); n != 2 {
+		t.Errorf("%d deaths at the strike, want 2", n)
+	}
+	e.dry()
+	e.wantDLQ(1)
+}
+
+// killsAfter is kills once the request has had its effect, the first times it comes. Until it is dead
+// the process gets no other answer.
+func (e *embedded) killsAfter(operation, text string, times int) (deaths func() int) {
+	var mu sync.Mutex
+	n, dying := 0, false
+	e.faults.Add(faults.Rule{
+		Match: func([]byte) bool { mu.Lock(); defer mu.Unlock(); return dying },
+		Fault: faults.Delay(10 * time.Second),
+	})
+	e.faults.Add(faults.Rule{
+		Operation: operation, Times: times,
+		Match: func(body []byte) bool {
+			if !bytes.Contains(body, []byte(text)) {
+				return false
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			n, dying = n+1, true
+			time.AfterFunc(100*time.Millisecond, func() {
+				e.env.Kill(0)
+				mu.Lock()
+				defer mu.Unlock()
+				dying = false
+			})
+			return true
+		},
+		Fault: faults.DropAnswer(),
+	})
+	return func() int { mu.Lock(); defer mu.Unlock(); return n }
+}
+
+// A job that came back three times for other reasons is a suspect that behaves: it runs, and its strike
+// is cleared.
+func TestASuspectThatBehaves(t *testing.T) {
+	e := newEmbeddedWith(t, brisk(), 1)
+	down := e.faults.Add(faults.Rule{Operation: "TransactWriteItems", Fault: faults.Error(400, "ThrottlingException", "slow down")})
+	h := e.place(e.hold("suspect", 1, 0))
+	e.until("it was left three times", func() bool { return e.tally.Of(e.key(h))[string(job.Left)] >= 3 })
+	down()
+	if got := e.ends(h, ledger.Done); got.Attempts != 0 {
+		t.Errorf("entry %+v", got)
+	}
+	e.dry()
+	if calls := e.faults.Calls(); calls["DeleteMessageBatch"] == 0 {
+		t.Errorf("no suspect was deleted ahead: %v", calls)
+	}
+	e.wantDLQ(0)
+	e.wantAvailable(100)
+}

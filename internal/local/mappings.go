@@ -1,0 +1,78 @@
+package local
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"acklast/internal/job"
+)
+
+// mappingsPath is where Lambda's API has the event source mappings.
+const mappingsPath = "/2015-03-31/event-source-mappings"
+
+// mapping is an event source mapping as Lambda's API shows it.
+type mapping struct {
+	UUID           string
+	EventSourceArn string
+	FunctionArn    string
+	State          string
+	BatchSize      int
+}
+
+// mappings serves what of Lambda's API is about the pollers, which are ours and unknown to the engine:
+// listing them, and enabling and disabling one. So a lane is paused here as it is on AWS. A mapping's
+// UUID is the name of its lane.
+func (e *Environment) mappings() http.Handler {
+	mux := http.NewServeMux()
+	list := func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string]any{
+			"EventSourceMappings": []mapping{e.mapping(job.Source), e.mapping(job.Recovery)},
+		})
+	}
+	mux.HandleFunc("GET "+mappingsPath, list) // clients differ in the slash
+	mux.HandleFunc("GET "+mappingsPath+"/{$}", list)
+	mux.HandleFunc("PUT "+mappingsPath+"/{uuid}", func(w http.ResponseWriter, r *http.Request) {
+		lane := job.Lane(r.PathValue("uuid"))
+		var change struct{ Enabled *bool }
+		switch err := json.NewDecoder(r.Body).Decode(&change); {
+		case e.pollers[lane] == nil:
+			refuse(w, http.StatusNotFound, "ResourceNotFoundException", "there is no event source mapping "+string(lane))
+			return
+		case err != nil || change.Enabled == nil:
+			refuse(w, http.StatusBadRequest, "InvalidParameterValueException", "only Enabled can be changed here")
+			return
+		}
+		if *change.Enabled {
+			e.Resume(lane)
+		} else {
+			e.Pause(lane)
+		}
+		reply(w, http.StatusAccepted, e.mapping(lane))
+	})
+	return mux
+}
+
+func (e *Environment) mapping(lane job.Lane) mapping {
+	arn, state := e.arns.Source, "Enabled"
+	if lane == job.Recovery {
+		arn = e.arns.Recovery
+	}
+	if e.pollers[lane].isPaused() {
+		state = "Disabled"
+	}
+	return mapping{
+		UUID: string(lane), EventSourceArn: arn, State: state, BatchSize: e.pollers[lane].batch,
+		FunctionArn: "arn:aws:lambda:" + Region + ":000000000000:function:" + e.names.WorkerFunction,
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("X-Amzn-ErrorType", code)
+	reply(w, status, map[string]string{"Type": "User", "Message": message})
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a client that hung up needs no answer
+}
