@@ -110,6 +110,11 @@ func (st *stack) alarms() []alarm {
 			todo: "The redrive function crashed or timed out. Ask for the run's status and run it again: " +
 				"at most the calls that were in flight are repeated, and the ledger absorbs them.",
 			metric: functionMetric(st.redrive.fn, lambdaErrors, sum, ""), limit: 1, minutes: 1, datapoints: 1,
+		}, {
+			name: "redrive-stopped",
+			todo: "A redrive stopped itself: its canary or too many of its jobs failed again, or somebody threw the kill switch. " +
+				"Ask for the run's status, which says why; mend the cause before you run it again, or revoke it. See docs/runbook.md.",
+			metric: st.workerMetric(telemetry.MetricRedriveStopped, sum, ""), limit: 1, minutes: 1, datapoints: 1,
 		},
 	}
 	// A message on a lane may wait for its delay before it is ready, and its age may count that.

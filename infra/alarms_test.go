@@ -66,6 +66,7 @@ func TestAlarms(t *testing.T) {
 		"worker-errors":    "AWS/Lambda FunctionName=acklast-worker Errors Sum 60 ≥ 1, 3 of 5",
 		"worker-throttles": "AWS/Lambda FunctionName=acklast-worker Throttles Sum 60 ≥ 1, 3 of 5",
 		"redrive-errors":   "AWS/Lambda FunctionName=acklast-redrive Errors Sum 60 ≥ 1, 1 of 1",
+		"redrive-stopped":  "acklast stack=acklast RedriveStopped Sum 60 ≥ 1, 1 of 1",
 	}
 	for _, lane := range []string{"source", "recovery"} {
 		q := "AWS/SQS QueueName=acklast-" + lane + " "

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"maps"
 	"path/filepath"
-	"strconv"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -26,8 +28,8 @@ type function struct {
 	logs awslogs.LogGroup
 }
 
-// redrive is the redrive function with its two doors.
-type redrive struct {
+// redriveFunction is the redrive function with its two doors.
+type redriveFunction struct {
 	function
 	operate, approve awslambda.Alias
 }
@@ -38,7 +40,7 @@ func newWorker(st *stack, dist string) function {
 		Description: jsii.String("Runs the jobs of both lanes"),
 		Timeout:     seconds(s.Numbers.WorkerTimeout),
 		MemorySize:  jsii.Number(s.Numbers.WorkerMemoryMB),
-		Environment: st.environment(worker.Environment(s.Stack, st.queueURLs(), s.Numbers)),
+		Environment: st.environment(workerEnvironment(s, st.queueURLs())),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
 		// DLQ unrecorded. Attempts and hops bound the loop instead.
@@ -49,13 +51,13 @@ func newWorker(st *stack, dist string) function {
 	return f
 }
 
-func newRedrive(st *stack, dist string) redrive {
+func newRedrive(st *stack, dist string) redriveFunction {
 	s := st.settings
 	f := newFunction(st, "Redrive", s.names().RedriveFunction, filepath.Join(dist, "redrive"), &awslambda.FunctionProps{
 		Description:                  jsii.String("Governs the DLQ; invoke it through the aliases operate and approve"),
 		Timeout:                      seconds(s.Infra.RedriveTimeout),
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
-		Environment:                  st.environment(redriveEnvironment(s, st.queueURLs())),
+		Environment:                  st.environment(redrive.Environment(s.Stack, redrive.QueueURLs(st.queueURLs()), s.Numbers, s.redrive())),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
 		// A request that was given up must not come back later: the caller asks for the status, and
 		// says it again if it still wants it.
@@ -71,7 +73,7 @@ func newRedrive(st *stack, dist string) redrive {
 			MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
 		})
 	}
-	return redrive{
+	return redriveFunction{
 		function: f,
 		operate:  alias(topology.AliasOperate, "For operators: everything but approve, discard and decide"),
 		approve:  alias(topology.AliasApprove, "For approvers: approve, discard and decide"),
@@ -111,16 +113,22 @@ func newFunction(st *stack, id, name, code string, props *awslambda.FunctionProp
 	return f
 }
 
-// redriveEnvironment is the redrive function's environment.
-func redriveEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
-	return map[string]string{
-		worker.EnvStack:           s.Stack,
-		worker.EnvSourceURL:       urls.Source,
-		worker.EnvRecoveryURL:     urls.Recovery,
-		worker.EnvDLQURL:          urls.DLQ,
-		worker.EnvMaxRedrives:     strconv.Itoa(s.Numbers.MaxRedrives),
-		worker.EnvLedgerRetention: s.Numbers.LedgerRetention.String(),
+// redrive are the redrive's numbers, with the timeout that its function is deployed with.
+func (s Settings) redrive() topology.Redrive {
+	r := topology.DefaultRedrive()
+	r.Timeout = s.Infra.RedriveTimeout
+	// In a short invocation the parts of it are shorter too.
+	r.ScanTime, r.PauseMargin = min(r.ScanTime, r.Timeout/2), min(r.PauseMargin, r.Timeout/4)
+	return r
+}
+
+// workerEnvironment is the worker's environment, with the provider of reminders, if there is one.
+func workerEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
+	env := worker.Environment(s.Stack, urls, s.Numbers)
+	if s.Reminders.Provider != reminder.ProviderNone {
+		maps.Copy(env, s.Reminders.Environment())
 	}
+	return env
 }
 
 func (st *stack) queueURLs() worker.QueueURLs {

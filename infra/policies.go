@@ -1,12 +1,15 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 )
 
@@ -32,7 +35,31 @@ func (st *stack) grantWorker(role awsiam.IRole) {
 	allow(role, tableARNs(t.reservations), "dynamodb:GetItem")
 	// reminder.send looks at the subscription before it sends.
 	allow(role, tableARNs(t.subscriptions), "dynamodb:GetItem")
+	st.grantProvider(role)
 	st.grantKey(role)
+}
+
+// grantProvider lets the worker reach the provider of reminders that the settings choose, and no other.
+func (st *stack) grantProvider(role awsiam.IRole) {
+	switch c := st.settings.Reminders; c.Provider {
+	case reminder.ProviderHTTP:
+		if c.SecretARN != "" {
+			// A secret under a key of its own needs that key's policy to let the worker decrypt.
+			allow(role, []*string{&c.SecretARN}, "secretsmanager:GetSecretValue")
+		}
+	case reminder.ProviderSES:
+		ses := func(resource, name string) *string {
+			return st.scope.FormatArn(&awscdk.ArnComponents{Service: jsii.String("ses"), Resource: &resource, ResourceName: &name})
+		}
+		// SES asks for the identity it verified, which is the address or its domain, and for what the e-mail is
+		// made with. Templates are the producers' to name, and sending one has an action of its own in the first API.
+		_, domain, _ := strings.Cut(c.SESFrom, "@")
+		resources := []*string{ses("identity", c.SESFrom), ses("identity", domain), ses("template", "*")}
+		if c.SESSet != "" {
+			resources = append(resources, ses("configuration-set", c.SESSet))
+		}
+		allow(role, resources, "ses:SendEmail", "ses:SendTemplatedEmail")
+	}
 }
 
 // grantRedrive is what the redrive function does. It touches no table of a kind.
@@ -43,10 +70,11 @@ func (st *stack) grantRedrive(role awsiam.IRole) {
 	allow(role, on(q.recovery), "sqs:SendMessage")
 	allow(role, on(q.source, q.recovery, q.dlq), "sqs:GetQueueAttributes")
 
-	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:BatchGetItem",
-		"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem")
-	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query",
-		"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem")
+	// Every change of an entry is a conditional update, as the worker's are.
+	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
+	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
+	// deletes either.
+	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
 	st.grantKey(role)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"acklast/internal/reminder"
 )
 
 // allowed lists what the role or managed policy with the logical id's beginning may do, one action
@@ -78,15 +80,50 @@ func TestWorkerMay(t *testing.T) {
 	))
 }
 
+// Without a provider it may reach none, with one that one.
+func TestWorkerMayReachItsProvider(t *testing.T) {
+	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
+	for name, c := range map[string]struct {
+		reminders reminder.Config
+		more      []string
+	}{
+		"http": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example", SecretARN: secret},
+			grid("secretsmanager:secret:provider-AbCdEf", "secretsmanager:GetSecretValue")},
+		"http without a secret": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example"}, nil},
+		"ses": {reminder.Config{Provider: reminder.ProviderSES, SESFrom: "billing@example.com", SESSet: "renewals"},
+			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
+				"ses:SendEmail", "ses:SendTemplatedEmail")},
+	} {
+		s := DefaultSettings()
+		s.Reminders = c.reminders
+		if err := s.validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		tm := templateOf(t, s)
+		var more []string
+		without := standardTemplate(t).allowed(t, "WorkerRole")
+		for _, line := range tm.allowed(t, "WorkerRole") {
+			if !slices.Contains(without, line) {
+				more = append(more, line)
+			}
+		}
+		equal(t, name, more, c.more)
+		p := tm.named(t, "AWS::Lambda::Function", "FunctionName", "acklast-worker")
+		variables := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)
+		got, err := reminder.ParseConfig(func(name string) string { v, _ := variables[name].(string); return v })
+		if got.Timeout = c.reminders.Timeout; err != nil || got != c.reminders {
+			t.Errorf("%s: the worker reads %+v, %v", name, got, err)
+		}
+	}
+}
+
 func TestRedriveMay(t *testing.T) {
 	equal(t, "redrive", standardTemplate(t).allowed(t, "RedriveRole"), slices.Concat(
 		grid("sqs:acklast-dlq", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"),
 		grid("sqs:acklast-recovery", "sqs:SendMessage"),
 		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
-		grid("dynamodb:table/acklast-ledger",
-			"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"),
-		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query",
-			"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"),
+		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
 		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
@@ -98,9 +135,10 @@ func TestNobodyMay(t *testing.T) {
 	for role, never := range map[string][]string{
 		"WorkerRole": {"sqs:ReceiveMessage sqs:acklast-dlq", "sqs:DeleteMessage sqs:acklast-dlq", "sqs:SendMessage sqs:acklast-source",
 			"dynamodb:DeleteItem dynamodb:table/acklast-ledger", "dynamodb:PutItem dynamodb:table/acklast-operations"},
-		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source"},
-		"Operators":   {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:approve"},
-		"Approvers":   {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:operate"},
+		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source",
+			"dynamodb:DeleteItem dynamodb:table/acklast-operations", "dynamodb:PutItem dynamodb:table/acklast-ledger"},
+		"Operators": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:approve"},
+		"Approvers": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:operate"},
 	} {
 		may := tm.allowed(t, role)
 		for _, line := range never {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 )
 
@@ -23,6 +24,9 @@ type Settings struct {
 	// Numbers and Infra are the system's numbers.
 	Numbers topology.Settings
 	Infra   topology.Infra
+
+	// Reminders choose the provider of reminders; none by default, which rejects them.
+	Reminders reminder.Config
 
 	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
 	// that slog names. Metrics are log lines too, of a level that passes every filter.
@@ -87,6 +91,15 @@ var settings = []setting{
 	duration("stalled", func(s *Settings) *time.Duration { return &s.Infra.Stalled }),
 	duration("laneAge", func(s *Settings) *time.Duration { return &s.Infra.LaneAge }),
 	duration("dlqAge", func(s *Settings) *time.Duration { return &s.Infra.DLQAge }),
+	{"provider", func(s *Settings, v string) error { s.Reminders.Provider = v; return nil }},
+	duration("providerTimeout", func(s *Settings) *time.Duration { return &s.Reminders.Timeout }),
+	{"providerUrl", func(s *Settings, v string) error { s.Reminders.URL = v; return nil }},
+	{"providerSecretArn", func(s *Settings, v string) error { s.Reminders.SecretARN = v; return nil }},
+	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
+	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
+	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
+	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
 	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
@@ -162,6 +175,7 @@ var (
 	// The longest name made of the stack's is a table's, and of 255 bytes; a function's may have 64.
 	stackName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
 	email     = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
 	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
@@ -169,12 +183,22 @@ var (
 var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
 func (s Settings) validate() error {
-	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers)}
+	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers), s.redrive().Validate(s.Numbers)}
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	// The worker's own rules, by the variables it will read.
+	env := s.Reminders.Environment()
+	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
+	errs = append(errs, err)
+	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
+		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
+		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
+	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || secretARN.MatchString(s.Reminders.SecretARN),
+		"provider secret is %q, which is no ARN of a secret", s.Reminders.SecretARN)
+	must(s.Reminders.Provider != reminder.ProviderSES || email.MatchString(s.Reminders.SESFrom), "SES sends from %q, which is no address", s.Reminders.SESFrom)
 	must(stackName.MatchString(s.Stack),
 		"stack is %q, but a stack's name begins with a letter and has at most 50 letters, digits and hyphens", s.Stack)
 	must(slices.Contains(logDays, s.logDays()), "log retention is %d days, but CloudWatch accepts only %v", s.logDays(), logDays)

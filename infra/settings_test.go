@@ -53,6 +53,15 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`alarm e-mail is "ops", which is no address`, set("alarmEmail", "ops")},
 		{`alarm topic is "ops", which is no ARN`, set("alarmTopicArn", "ops")},
 		{"deletionProtection and destroyData exclude each other", map[string]any{"acklast:deletionProtection": "true", "acklast:destroyData": "true"}},
+		{`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`, set("provider", "smtp")},
+		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},
+		{"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates", map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerDeduplicates": true}},
+		{`provider secret is "s3cret", which is no ARN`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
+		{`SES sends from "example.com", which is no address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
+		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
+			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},

@@ -19,7 +19,7 @@ type stack struct {
 	queues   queues
 	tables   tables
 	worker   function
-	redrive  redrive
+	redrive  redriveFunction
 	mappings mappings
 	policies policies
 	made     []interfacesawscloudwatch.IAlarmRef // the alarms

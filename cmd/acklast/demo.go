@@ -12,7 +12,7 @@ import (
 )
 
 func newDemo(a *app) *cobra.Command {
-	var binary, logs string
+	var binary, redriver, logs string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch jobs survive copies, kills and outages",
@@ -25,19 +25,29 @@ Times are scaled down, so it takes about a minute. Nothing is kept, no port is f
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
 		Args: cobra.NoArgs,
-		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), binary, logs) }),
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), binary, redriver, logs) }),
 	}
 	cmd.Flags().StringVar(&binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
+	cmd.Flags().StringVar(&redriver, "redrive-binary", "", "path of the compiled redrive function; goes with --worker-binary")
 	cmd.Flags().StringVar(&logs, "logs", "", "file for the worker's log")
 	return cmd
 }
 
-func (a *app) demo(ctx context.Context, binary, logs string) (err error) {
+func (a *app) demo(ctx context.Context, binary, redriver, logs string) (err error) {
+	built := binary == ""
+	if !built && redriver == "" {
+		return refuse("--worker-binary needs --redrive-binary too")
+	}
 	binary, remove, err := a.worker(ctx, binary)
 	if err != nil {
 		return err
 	}
 	defer remove()
+	redriver, removeToo, err := a.redriver(ctx, redriver, built)
+	if err != nil {
+		return err
+	}
+	defer removeToo()
 	var log io.Writer
 	if logs != "" {
 		file, createErr := os.Create(logs)
@@ -47,5 +57,5 @@ func (a *app) demo(ctx context.Context, binary, logs string) (err error) {
 		defer func() { err = errors.Join(err, file.Close()) }()
 		log = file
 	}
-	return demo.Run(ctx, demo.Config{WorkerBinary: binary, Out: a.stdout, Logs: log})
+	return demo.Run(ctx, demo.Config{WorkerBinary: binary, RedriveBinary: redriver, Out: a.stdout, Logs: log})
 }

@@ -14,6 +14,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/topology"
 )
@@ -26,21 +27,34 @@ type jobReport struct {
 	Entries []ledger.Entry `json:"entries"`
 	// Reservation is the reservation that the jobs are about; absent if there is none.
 	Reservation *reservation.Reservation `json:"reservation,omitempty"`
+	// Reminders are what the keys of reminders among the entries name, in their order.
+	Reminders []reminderPart `json:"reminders,omitempty"`
 	// Meaning says in sentences what follows from that.
 	Meaning []string `json:"meaning"`
 }
 
+// reminderPart is what the key of a reminder's job says.
+type reminderPart struct {
+	Key             string `json:"key"`
+	ReminderID      string `json:"reminderId"`
+	Channel         string `json:"channel"`
+	TemplateVersion string `json:"templateVersion"`
+}
+
 func newJob(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "job <key or reservation id>",
-		Short: "Say what is known of a job, or of all jobs of a reservation",
+		Use:   "job <key, reservation id or reminder id>",
+		Short: "Say what is known of a job, or of all jobs of a reservation or reminder",
 		Long: `Say what the ledger knows of a job: status, attempts, history, due time and deadline, the last failure's
-class and error, why it was isolated and under which message id, and the reservation's own state.
+class and error, why it was isolated and under which message id, and the reservation's own state. Of a
+reminder it says for each channel and template version whether it was sent or only tried: lease, the
+provider's key and request ids, the evidence, and what people decided.
 
-Ask by the job's key, as in logs, or by a reservation id for all of its jobs. If there is no entry, it says
-what that means and where to look next, and the exit code is 1 unless there is a reservation.`,
+Ask by the job's key, as in logs, or by a reservation or reminder id for all of its jobs. If there is no
+entry, it says what that means and where to look next, and the exit code is 1 unless there is a reservation.`,
 		Example: `  acklast job reservation.expire/r-1042/hold-3
   acklast job r-1042
+  acklast job renewal-1042
   acklast job r-1042 --output json | jq '.entries[].status'`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error { return a.job(cmd.Context(), args[0]) }),
@@ -61,6 +75,9 @@ func (a *app) job(ctx context.Context, asked string) error {
 	}
 	now := a.now()
 	for _, e := range r.Entries {
+		if part, ok := reminderOf(e); ok {
+			r.Reminders = append(r.Reminders, part)
+		}
 		r.Meaning = append(r.Meaning, meaning(e, now))
 	}
 	if len(r.Entries) == 0 {
@@ -141,6 +158,22 @@ func reservationOf(key string) (string, bool) {
 	return id, err == nil && id != ""
 }
 
+// reminderOf returns what the key of a reminder's entry says.
+func reminderOf(e ledger.Entry) (reminderPart, bool) {
+	parts := strings.Split(e.Key, "/")
+	if len(parts) != 4 || parts[0] != reminder.KindName {
+		return reminderPart{}, false
+	}
+	for i, part := range parts {
+		plain, err := url.PathUnescape(part)
+		if err != nil {
+			return reminderPart{}, false
+		}
+		parts[i] = plain
+	}
+	return reminderPart{Key: e.Key, ReminderID: parts[1], Channel: parts[2], TemplateVersion: parts[3]}, true
+}
+
 // meaning says in a sentence where an entry stands and what, if anything, is to be done.
 func meaning(e ledger.Entry, now time.Time) string {
 	switch {
@@ -150,9 +183,22 @@ func meaning(e ledger.Entry, now time.Time) string {
 		return fmt.Sprintf("%s expired: its time passed before it ran, and it will not run.", e.Key)
 	case e.Status == ledger.Terminal:
 		return fmt.Sprintf("%s ended for good (%s) and will not run.", e.Key, e.Outcome)
+	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == ledger.NotSent:
+		return fmt.Sprintf("%s was decided to be not sent: it may be put back once, and is then sent without a look-up.", e.Key)
+	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous:
+		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide; see docs/reminders.md.",
+			e.Key, e.ProviderKey)
 	case e.Status == ledger.Isolated:
 		return fmt.Sprintf("%s is isolated, cause %s: it is on the DLQ or on its way there, recorded by message %s, and runs again only when it is put back.",
 			e.Key, e.Cause, e.IsolatedMessageID)
+	case e.Status == ledger.Running && e.LeaseUntil.IsZero():
+		return fmt.Sprintf("%s is claimed without a lease time, which is never free: that was not written by this program.", e.Key)
+	case e.Status == ledger.Running && e.Free(now):
+		return fmt.Sprintf("%s was claimed and the lease ended %s: whoever held it died or is stuck. The next delivery takes over and looks up what became of the call.", e.Key, when(e.LeaseUntil, now))
+	case e.Status == ledger.Running:
+		return fmt.Sprintf("%s is claimed and may be at its call now; no other delivery touches it before %s.", e.Key, when(e.LeaseUntil, now))
+	case e.RetryAt.After(now) && e.Unresolved:
+		return fmt.Sprintf("%s failed in a way that leaves open whether the provider accepted; its next attempt, not before %s, looks that up first.", e.Key, when(e.RetryAt, now))
 	case e.RetryAt.After(now):
 		return fmt.Sprintf("%s failed and waits on the recovery lane; its next attempt is not before %s.", e.Key, when(e.RetryAt, now))
 	case e.Redrives > 0 && e.RetryAt.IsZero():
@@ -214,6 +260,10 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	}
 	fact("kind", e.Kind)
 	fact("subject", e.Subject)
+	if part, ok := reminderOf(e); ok {
+		fact("channel", part.Channel)
+		fact("template version", part.TemplateVersion)
+	}
 	fact("status", e.Status)
 	fact("outcome", e.Outcome)
 	attempts := fmt.Sprintf("%d failed", e.Attempts)
@@ -224,7 +274,9 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	fact("first sent", when(e.FirstSent, now))
 	fact("due", when(e.Due, now))
 	fact("deadline", when(e.Deadline, now))
+	fact("expiry", when(e.ExpiresAt, now))
 	fact("next attempt", when(e.RetryAt, now))
+	fact("lease until", when(e.LeaseUntil, now))
 	fact("ended", when(e.FinalAt, now))
 	fact("last class", e.LastClass)
 	fact("last error", e.LastError)
@@ -235,8 +287,43 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 		fact("redrives", e.Redrives)
 	}
 	fact("redrive run", e.Run)
+	fact("provider key", e.ProviderKey)
+	if e.Unresolved {
+		fact("call", "its outcome is unknown")
+	}
+	fact("request ids", strings.Join(requestIDs(e), ", "))
+	fact("decided", e.Decided)
 	fact("owner", e.Owner)
 	fact("updated", when(e.UpdatedAt, now))
+	printHistory(w, e)
+	if len(e.Evidence) > 0 {
+		say(w, "\n")
+		row(w, "AT", "EVIDENCE", "OWNER", "NOTE")
+		for _, ev := range e.Evidence {
+			row(w, stamp(ev.At), dash(ev.RequestID), ev.Token, dash(ev.Note))
+		}
+	}
+	if len(e.Decisions) > 0 {
+		say(w, "\n")
+		row(w, "AT", "DECIDED", "BY", "REASON")
+		for _, d := range e.Decisions {
+			row(w, stamp(d.At), d.What, d.By, d.Reason)
+		}
+	}
+}
+
+// requestIDs are the provider's ids of what it accepted, as far as anybody knows.
+func requestIDs(e ledger.Entry) []string {
+	var ids []string
+	for _, ev := range e.Evidence {
+		if ev.RequestID != "" && !slices.Contains(ids, ev.RequestID) {
+			ids = append(ids, ev.RequestID)
+		}
+	}
+	return ids
+}
+
+func printHistory(w io.Writer, e ledger.Entry) {
 	if len(e.History) == 0 {
 		return
 	}

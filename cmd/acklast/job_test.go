@@ -14,6 +14,7 @@ import (
 	"acklast/internal/kinds"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/reminder"
 	"acklast/internal/retry"
 )
 
@@ -131,6 +132,75 @@ func TestJobsOfASubject(t *testing.T) {
 		t.Errorf("reservationOf = %q, %v", id, ok)
 	}
 	contains(t, c.must("job", "reservation.expire/r%2F1/hold-9").stdout, "hold-9", "which is as it should be")
+}
+
+// remember writes the story of a reminder's job, as a worker and a person do.
+func remember(t *testing.T, aws *local.AWS, channel reminder.Channel, story func(store *dynamo.Store, d job.Delivery)) string {
+	t.Helper()
+	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
+	p := reminder.Payload{
+		ReminderID: "renewal/1042", SubscriptionID: "sub-7", Channel: channel, Template: "renewal", TemplateVersion: "v3",
+		Recipient: "customer-77", Plan: "pro", RenewsAt: time.Now().Add(72 * time.Hour), ExpiresAt: time.Now().Add(48 * time.Hour),
+	}
+	body, err := p.Job(time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := kinds.All(kinds.Dependencies{}).Read(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := job.Delivery{Envelope: read.Envelope, Key: read.Key, Subject: read.Subject, Token: "token-" + string(channel)}
+	d.ID, d.SentAt = "message-1", time.Now().Add(-time.Minute)
+	lease := ledger.Lease{Until: time.Now().Add(time.Minute), ProviderKey: "acklast-" + string(channel), ExpiresAt: p.ExpiresAt}
+	if _, err := store.Claim(t.Context(), rules, d, lease); err != nil {
+		t.Fatal(err)
+	}
+	story(store, d)
+	return read.Key
+}
+
+// A reminder id shows all of its channels: was it sent, or do we only know that we tried?
+func TestJobOfAReminder(t *testing.T) {
+	c, aws := embedded(t)
+	change := func(store *dynamo.Store, d job.Delivery, f func(ledger.Entry) (ledger.Entry, error)) {
+		t.Helper()
+		if _, err := store.Update(t.Context(), d.Key, d.Token, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remember(t, aws, reminder.Email, func(store *dynamo.Store, d job.Delivery) {
+		change(store, d, func(e ledger.Entry) (ledger.Entry, error) {
+			return rules.CompleteClaim(e, d, ledger.Done, reminder.Sent, "req-11", time.Now())
+		})
+	})
+	push := remember(t, aws, reminder.Push, func(*dynamo.Store, job.Delivery) {})
+	sms := remember(t, aws, reminder.SMS, func(store *dynamo.Store, d job.Delivery) {
+		if _, err := store.Learn(t.Context(), rules, d.Key, ledger.Evidence{At: time.Now(), Token: "token-old", Note: "woke up late"}); err != nil {
+			t.Fatal(err)
+		}
+		change(store, d, func(e ledger.Entry) (ledger.Entry, error) {
+			return rules.Fail(e, d, &job.Failure{Class: job.Ambiguous, Unresolved: true, Err: errors.New("nobody can tell")}, time.Now(), 0)
+		})
+	})
+
+	got := squeezed(c.must("job", "renewal/1042").stdout)
+	contains(t, got, "channel email\n", "channel sms\n", "channel push\n", "template version v3\n",
+		"status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
+		"status running\n", "lease until ", "call its outcome is unknown\n", "may be at its call now",
+		"last class ambiguous\n", "AT EVIDENCE OWNER NOTE\n", "- token-old woke up late\n",
+		"Ask the provider, then decide; see docs/reminders.md", "expiry ", "deadline ")
+
+	change(dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{}), job.Delivery{Key: sms, Token: "ada"},
+		func(e ledger.Entry) (ledger.Entry, error) {
+			return rules.Decide(e, ledger.Decision{At: time.Now(), By: "ada", What: ledger.NotSent, Reason: "asked support"})
+		})
+	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be put back once")
+
+	r := decode[jobReport](t, c.must("job", "renewal/1042", "--output", "json"))
+	if len(r.Entries) != 3 || len(r.Reminders) != 3 || r.Reminders[1].Key != push || r.Reminders[1].ReminderID != "renewal/1042" || r.Reminders[1].Channel != "push" {
+		t.Errorf("report %+v", r)
+	}
 }
 
 func TestUnknownJob(t *testing.T) {

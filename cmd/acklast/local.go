@@ -13,12 +13,17 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
 	"acklast/internal/local"
+	"acklast/internal/postbox"
+	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // localReport says what "acklast local" started, once it is ready.
@@ -32,6 +37,8 @@ type localReport struct {
 	Source   string `json:"sourceQueueUrl"`
 	Recovery string `json:"recoveryQueueUrl"`
 	DLQ      string `json:"dlqUrl"`
+	// Provider is the address of the provider that reminders go through; GET /messages lists what it accepted.
+	Provider string `json:"providerUrl"`
 	// Paused are the lanes that are not received from.
 	Paused []job.Lane `json:"paused"`
 	// Processes are the process ids of the worker.
@@ -41,9 +48,10 @@ type localReport struct {
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	binary          string
-	scaled          bool
-	pause           []string
+	// binary is the worker's; redriver the redrive function's, "" when only the worker's is known.
+	binary, redriver string
+	scaled           bool
+	pause            []string
 }
 
 func newLocal(a *app) *cobra.Command {
@@ -68,6 +76,7 @@ mapping, whose id here is the lane's name.`,
 	flags.IntVar(&o.port, "port", 4566, "port of the address on 127.0.0.1; 0 takes any free one")
 	flags.IntVar(&o.processes, "processes", local.DefaultProcesses, "worker processes, and so invocations at a time")
 	flags.StringVar(&o.binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
+	flags.StringVar(&o.redriver, "redrive-binary", "", "path of the compiled redrive function (default: build it with the worker; without a checkout there is none)")
 	flags.BoolVar(&o.scaled, "scaled", false, "shorten backoff, visibility and timeouts to seconds")
 	flags.StringSliceVar(&o.pause, "pause", nil, "lanes to start paused: source, recovery")
 	_ = cmd.RegisterFlagCompletionFunc("pause", cobra.FixedCompletions([]string{string(job.Source), string(job.Recovery)}, cobra.ShellCompDirectiveNoFileComp))
@@ -87,13 +96,24 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		return err
 	}
 	defer remove()
+	redriver, remove, err := a.redriver(ctx, o.redriver, o.binary == "")
+	if err != nil {
+		return err
+	}
+	defer remove()
 	settings := topology.Default()
 	if o.scaled {
 		settings = topology.Scaled()
 	}
+	numbers := topology.DefaultRedrive()
+	if o.scaled {
+		numbers = topology.ScaledRedrive()
+	}
 	env, err := local.Start(ctx, local.Config{
 		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
-		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Functions: a.redriveFunction(redriver, settings, numbers),
+		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Provider: postbox.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {
 		return portTaken(o.port)
@@ -113,6 +133,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		Stack: a.stack, Paused: paused, Processes: env.PIDs(),
 	}
 	r.Source, r.Recovery, r.DLQ = at(r.Endpoint, env.QueueURLs().Source), at(r.Endpoint, env.QueueURLs().Recovery), at(r.Endpoint, env.QueueURLs().DLQ)
+	r.Provider = env.Provider().URL()
 	if err := a.answer(r, func(w io.Writer) { a.printLocal(w, r, env.Names(), settings) }); err != nil {
 		return err
 	}
@@ -185,6 +206,47 @@ func (a *app) worker(ctx context.Context, named string) (binary string, remove f
 	return binary, remove, nil
 }
 
+// redriver returns the redrive function's binary: the given one, or one built from the checkout if the
+// worker was too, or none. remove takes away what was built.
+func (a *app) redriver(ctx context.Context, given string, build bool) (binary string, remove func(), err error) {
+	remove = func() {}
+	if given != "" || !build {
+		if given != "" {
+			err = checkBinary(given)
+		}
+		return given, remove, err
+	}
+	root, ok := local.FindCheckout(".")
+	if !ok {
+		return "", nil, errors.New("not in a checkout any more")
+	}
+	dir, err := os.MkdirTemp("", "acklast-redrive-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // a temporary folder: the system clears what is left
+	binary = filepath.Join(dir, "bootstrap")
+	if err := local.BuildFunction(ctx, root, "redrive", binary, a.stderr); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return binary, remove, nil
+}
+
+// redriveFunction is the redrive function as the local environment runs it: without aliases, and with
+// a second process that can stop what the first one does.
+func (a *app) redriveFunction(binary string, settings topology.Settings, numbers topology.Redrive) []local.Function {
+	if binary == "" {
+		return nil
+	}
+	return []local.Function{{
+		Name: topology.NamesOf(a.stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+		EnvFor: func(urls worker.QueueURLs) map[string]string {
+			return redrive.LocalEnvironment(a.stack, redrive.QueueURLs(urls), settings, numbers)
+		},
+	}}
+}
+
 // checkBinary says what keeps a file from being a worker.
 func checkBinary(path string) error {
 	info, err := os.Stat(path)
@@ -214,6 +276,14 @@ func at(endpoint, queueURL string) string {
 
 func (a *app) printLocal(w io.Writer, r localReport, names topology.Names, s topology.Settings) {
 	const sample = `{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"hold-1","resourceId":"room-7","units":1}}`
+	renews := a.now().Add(72 * time.Hour).UTC().Truncate(time.Second)
+	reminding, err := reminder.Payload{
+		ReminderID: "renewal-1", SubscriptionID: "sub-1", Channel: reminder.Email, Template: "renewal", TemplateVersion: "v1",
+		Recipient: "customer-1", Plan: "pro", RenewsAt: renews, ExpiresAt: renews.Add(-time.Hour),
+	}.Job(time.Time{})
+	if err != nil {
+		reminding = err.Error() // it is a constant but for the time
+	}
 	me := shellWords(a.args[:1])
 	if a.stack != topology.DefaultStack {
 		me += " --stack " + shellWords([]string{a.stack})
@@ -244,6 +314,13 @@ In another terminal:
   aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[11]s --key '{"key":{"S":"reservation.expire/r-1/hold-1"}}'
   aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[12]s --key '{"reservation_id":{"S":"r-1"}}'
 
+  # remind somebody of a renewal; the provider here delivers nothing and lists what it accepted
+  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb put-item --table-name %[13]s --item '{"subscription_id":{"S":"sub-1"},"status":{"S":"active"},"plan":{"S":"pro"},"renews_at":{"N":"%[14]d"}}'
+  %[8]s send '%[15]s'
+  %[8]s job renewal-1
+  curl -s %[16]s/messages
+
 `, r.Endpoint, r.Stack, len(r.Processes), lanes, r.Region, r.AccessKey, r.SecretKey, me, sample,
-		r.Source, names.LedgerTable, names.ReservationsTable)
+		r.Source, names.LedgerTable, names.ReservationsTable,
+		names.SubscriptionsTable, renews.UnixMilli(), reminding, r.Provider)
 }

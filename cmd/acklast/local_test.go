@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -87,6 +90,25 @@ func eventually(t *testing.T, limit time.Duration, ok func() bool, otherwise fun
 	}
 }
 
+// put calls DynamoDB's PutItem with a body as it goes over the wire.
+func put(t *testing.T, endpoint, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	req.Header.Set("X-Amz-Target", "DynamoDB_20120810.PutItem")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if answer, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", res.Status, answer)
+	}
+}
+
 // A new user types what "acklast local" prints, and it works: a hold expires by the real worker.
 func TestLocal(t *testing.T) {
 	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1")
@@ -106,9 +128,11 @@ func TestLocal(t *testing.T) {
 			commands = append(commands, line)
 		}
 	}
-	if len(commands) != 4 {
+	if len(commands) != 6 {
 		t.Fatalf("printed %d commands: %s", len(commands), printed)
 	}
+	remind, watch := commands[4], commands[5]
+	commands = commands[:4]
 	commands[0] = strings.Replace(commands[0], "--for 10s", "--for 1s", 1)
 	for _, command := range commands {
 		user.must(shellFields(command)...)
@@ -122,6 +146,29 @@ func TestLocal(t *testing.T) {
 	if report.Entries[0].Outcome != "released" {
 		t.Errorf("report is %+v", report)
 	}
+
+	// The reminder: the subscription as it is printed for the AWS CLI, by the AWS CLI's own means.
+	_, subscription, _ := strings.Cut(printed, "--table-name "+r.stack+"-subscriptions --item '")
+	subscription, _, _ = strings.Cut(subscription, "'")
+	put(t, endpoint, `{"TableName":"`+r.stack+`-subscriptions","Item":`+subscription+`}`)
+	user.must(shellFields(remind)...)
+	var told result
+	eventually(t, 20*time.Second, func() bool {
+		told = user.run(shellFields(watch)...)
+		return told.code == exitOK && strings.Contains(told.stdout, "is done (sent)")
+	}, func() string { return fmt.Sprintf("the reminder was not sent: %s\n%s", told.stdout, r.stderr) })
+	_, list, _ := strings.Cut(printed, "curl -s ")
+	list, _, _ = strings.Cut(list, "\n")
+	res, err := http.Get(list) //nolint:noctx // of this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var accepted []struct{ RequestID, Recipient string }
+	if err := json.NewDecoder(res.Body).Decode(&accepted); err != nil || len(accepted) != 1 || accepted[0].Recipient != "customer-1" {
+		t.Errorf("the provider accepted %+v, %v", accepted, err)
+	}
+	contains(t, told.stdout, accepted[0].RequestID)
 
 	if code := r.end(); code != exitOK {
 		t.Errorf("exit code %d", code)

@@ -21,6 +21,8 @@ const (
 	// exitRefused: the command line, its input or the state of things does not allow it; nothing
 	// was changed, and the same call will be refused again.
 	exitRefused
+	// exitStopped: a redrive stopped itself, or was stopped.
+	exitStopped
 )
 
 func main() {

@@ -39,8 +39,8 @@ AWS with your profile and region. At an address of this machine it needs no cred
 writes anything it says on standard error where to.
 
 Standard output carries the answer, as a table or with --output json; everything else goes to
-standard error. The exit code is 0 if all went well, 1 if it failed, and 2 if the command line, its
-input or the state of things does not allow it.
+standard error. The exit code is 0 if all went well, 1 if it failed, 2 if the command line, its
+input or the state of things does not allow it, and 3 if a redrive was stopped by a condition.
 
 Shell completion: "acklast completion bash|zsh|fish|powershell" prints the script, for example
   source <(acklast completion bash)`,
@@ -79,6 +79,10 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newStatus(a),
 		newPause(a),
 		newResume(a),
+		newDLQ(a),
+		newRedrive(a),
+		newDiscard(a),
+		newDecide(a),
 	)
 	return root
 }

@@ -17,6 +17,9 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
+	"acklast/internal/operations"
+	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/worker"
@@ -35,6 +38,14 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 	if err != nil {
 		return err
 	}
+	sending, err := reminder.ParseConfig(getenv)
+	if err != nil {
+		return err
+	}
+	if most := config.StartMargin - config.HandoverMargin; sending.Provider != reminder.ProviderNone && sending.Timeout > most {
+		return fmt.Errorf("%s is %v, but a record that is started has only %v (%s less %s) to make its call",
+			reminder.EnvTimeout, sending.Timeout, most, worker.EnvStartMargin, worker.EnvHandoverMargin)
+	}
 	aws, err := awsclient.Load(ctx)
 	if err != nil {
 		return err
@@ -49,8 +60,16 @@ func run(ctx context.Context, getenv func(string) string, out io.Writer, serve f
 		Lanes: lanes.New(awsclient.SQS(aws), lanes.URLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
+		Runs: redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
 		Kinds: kinds.All(kinds.Dependencies{
 			Reservations: reservation.NewExpirer(reservations, config.Rules),
+			Reminders: reminder.NewSender(reminder.Options{
+				Stack: config.Names.Stack, Ledger: store,
+				Subscriptions: reminder.NewSubscriptions(db, config.Names.SubscriptionsTable),
+				Provider:      sending.NewProvider(aws, time.Now),
+				Rules:         config.Rules, Timeout: sending.Timeout, LeaseSkew: config.LeaseSkew,
+				Now: time.Now, Random: rand.Float64,
+			}),
 		}),
 		Metrics: metrics,
 		Log:     telemetry.NewLogger(out, config.LogLevel),

@@ -15,12 +15,17 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/postbox"
+	"acklast/internal/redrive"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // ErrChecks: the story was told to its end, and something did not add up.
@@ -45,10 +50,16 @@ type story struct {
 	store  *reservation.Store
 	desk   *reservation.Desk
 	seen   *telemetry.Tally
+	// settings are the system's numbers.
+	settings topology.Settings
+	kinds    kinds.Catalogue
+
+	subscriptions *reminder.Subscriptions
 
 	rows     []row
 	jobs     map[string]ledger.Status // every job's key, and how it is to end
 	isolated int                      // messages that belong on the DLQ
+	accepted map[string]int           // how many messages the provider is to accept for each recipient
 	delay    bool                     // whether jobs are sent with SQS's delay until they are due
 }
 
@@ -74,12 +85,18 @@ var chapters = []chapter{
 	{"The worker is killed between commit and acknowledgement", (*story).kill},
 	{"A job keeps failing until its budget is spent", (*story).fail},
 	{"One of ten jobs kills the worker every time", (*story).poison},
+	{"A dependency was down, and an operator brings its jobs back", (*story).redrive},
+	{"Renewal reminders go out", (*story).reminders},
+	{"The worker is killed when the provider has accepted", (*story).killAfterAcceptance},
+	{"Nobody can tell whether a reminder was sent", (*story).ambiguous},
 }
 
-// Config says what to run and where to tell it. WorkerBinary and Out are required.
+// Config says what to run and where to tell it. The binaries and Out are required.
 type Config struct {
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
+	// RedriveBinary is the path of the compiled redrive function.
+	RedriveBinary string
 	// Out receives the story.
 	Out io.Writer
 	// Logs receives the worker's log, line by line. Nil drops it.
@@ -88,7 +105,7 @@ type Config struct {
 
 // Run tells the story. It returns ErrChecks if what was sent and what became of it do not add up.
 func Run(ctx context.Context, c Config) error {
-	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, delay: true}
+	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
 	err := s.start(ctx, c)
 	if err != nil {
@@ -114,6 +131,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
+	s.settings = settings
+	numbers := topology.ScaledRedrive()
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {
 		logs = io.MultiWriter(s.seen, c.Logs)
@@ -121,6 +140,14 @@ func (s *story) start(ctx context.Context, c Config) error {
 	env, err := local.Start(ctx, local.Config{
 		Stack: stack, Settings: settings, WorkerBinary: c.WorkerBinary, Processes: 2,
 		Logs: logs, Grace: time.Second,
+		Functions: []local.Function{{
+			Name: topology.NamesOf(stack).RedriveFunction, Binary: c.RedriveBinary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+			EnvFor: func(urls worker.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			},
+		}},
+		// It can be asked what became of a request, but takes every request for another reminder.
+		Provider: postbox.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			s.faults = faults.New(endpoint)
 			return s.faults.URL()
@@ -139,6 +166,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
+	s.kinds = kinds.All(kinds.Dependencies{})
+	s.subscriptions = reminder.NewSubscriptions(db, names.SubscriptionsTable)
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
 	s.say("Two processes of the compiled worker poll it (pids %v). Times are scaled down: a message", env.PIDs())
@@ -274,12 +303,22 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 		}
 		effects++
 		// Every write of an entry counts up: one for each failed attempt, one that made it final. Of
-		// deliveries that lived to log it, at most one took effect.
-		if e.Version != int64(len(e.History))+1 || s.seen.Effects(key) > 1 {
+		// deliveries that lived to log it, at most one took effect. A reminder is claimed and decided as
+		// well, and its provider counts for it below.
+		if e.ProviderKey == "" && e.Version != int64(len(e.History))+1 || s.seen.Effects(key) > 1 {
 			twice = append(twice, fmt.Sprintf("%s: %d writes, %d effects logged", key, e.Version, s.seen.Effects(key)))
 		}
 	}
 	check("one transition each", len(twice) == 0, describe(twice, fmt.Sprintf("%d jobs took effect, each by one write of its entry", effects)))
+
+	var wrong []string
+	for recipient, want := range s.accepted {
+		if n := len(s.env.Provider().Accepted(recipient)); n != want {
+			wrong = append(wrong, fmt.Sprintf("%s: %d, not %d", recipient, n, want))
+		}
+	}
+	all := len(s.env.Provider().Accepted(""))
+	check("one acceptance each", len(wrong) == 0, describe(wrong, fmt.Sprintf("the provider accepted %d messages for %d reminders", all, len(s.accepted))))
 
 	dlq, err := s.queues.Depth(ctx, lanes.ToDLQ)
 	if err != nil {

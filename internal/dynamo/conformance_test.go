@@ -43,6 +43,16 @@ func conformance(t *testing.T, e engine) {
 		{"WrongRequest", testWrongRequest},
 		{"ContextEnded", testContext},
 		{"UnreadableEntry", testUnreadable},
+		{"LearnKeepsTheOwner", testLearn},
+		{"CompletionKnowsItsOwnWrite", testCompleteLostAnswer},
+		{"CompleteAClaim", testCompleteClaim},
+		{"ClaimInConflict", testClaimConflict},
+		{"ClaimKnowsItsOwnWrite", testClaimLostAnswer},
+		{"ClaimTakesOver", testClaimTakesOver},
+		{"ClaimConcurrently", testClaimConcurrently},
+		{"ClaimConditionIsTheRule", testClaimCondition},
+		{"ClaimFresh", testClaimFresh},
+		{"UpdateLeavesAClaim", testUpdateLeavesAClaim},
 		{"Strikes", testStrikes},
 		{"StrikesConcurrently", testStrikesConcurrently},
 		{"StrikesKnowTheirOwnWrite", testStrikesLostAnswer},
@@ -881,8 +891,10 @@ func (b *bench) each(ctx context.Context, s *dynamo.Store) map[string]error {
 	_, get := s.Get(ctx, key)
 	_, by := s.BySubject(ctx, "r-1")
 	_, update := s.Update(ctx, key, "t1", failed("t1"))
+	_, claim := s.Claim(ctx, rules, delivery("t1"), lease)
+	_, learn := s.Learn(ctx, rules, key, ledger.Evidence{At: now, Token: "t1"})
 	return map[string]error{
-		"Get": get, "BySubject": by, "Update": update,
+		"Get": get, "BySubject": by, "Update": update, "Claim": claim, "Learn": learn,
 		"Commit":   s.Commit(ctx, complete("t1"), b.count("room-7", "5")),
 		"Transact": s.Transact(ctx, b.count("room-7", "5")),
 	}

@@ -34,7 +34,9 @@ const (
 	attrLeaseUntil        = "lease_until"
 	attrExpiresAt         = "expires_at"
 	attrProviderKey       = "provider_key"
+	attrCalledFrom        = "called_from"
 	attrUnresolved        = "unresolved"
+	attrOpenClaims        = "open_claims"
 	attrEvidence          = "evidence"
 	attrDecisions         = "decisions"
 	attrDecided           = "decided"
@@ -88,9 +90,11 @@ func marshal(e ledger.Entry) item {
 	putTime(it, attrLeaseUntil, e.LeaseUntil)
 	putTime(it, attrExpiresAt, e.ExpiresAt)
 	putText(it, attrProviderKey, e.ProviderKey)
+	putTime(it, attrCalledFrom, e.CalledFrom)
 	if e.Unresolved {
 		it[attrUnresolved] = &types.AttributeValueMemberBOOL{Value: true}
 	}
+	putNumber(it, attrOpenClaims, e.OpenClaims)
 	putList(it, attrEvidence, e.Evidence, marshalEvidence)
 	putList(it, attrDecisions, e.Decisions, marshalDecision)
 	putText(it, attrDecided, e.Decided)
@@ -193,7 +197,9 @@ func unmarshal(it item) (ledger.Entry, error) {
 		LeaseUntil:        r.time(attrLeaseUntil),
 		ExpiresAt:         r.time(attrExpiresAt),
 		ProviderKey:       readText[string](&r, attrProviderKey),
+		CalledFrom:        r.time(attrCalledFrom),
 		Unresolved:        r.bool(attrUnresolved),
+		OpenClaims:        int(r.number(attrOpenClaims)),
 		Evidence:          readList(&r, attrEvidence, readEvidence),
 		Decisions:         readList(&r, attrDecisions, readDecision),
 		Decided:           readText[ledger.DecisionKind](&r, attrDecided),

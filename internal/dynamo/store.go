@@ -7,7 +7,7 @@
 //
 // SDK errors are translated in one place, Translate. What goes out of this package is one of
 //
-//	*ledger.RefusedError    the entry's condition refused a Commit
+//	*ledger.RefusedError    the entry's condition refused a Commit or a Claim
 //	*ItemError              an own item's condition refused a transaction
 //	*ConditionError         the condition of a kind's own single write failed (Translate only)
 //	ledger.ErrContended     a conflicting write won every time
@@ -152,21 +152,48 @@ func (s *Store) BySubject(ctx context.Context, subject string) ([]ledger.Entry, 
 //	   └── something else ──────┘
 func (s *Store) Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
 	if token == "" {
-		return ledger.Entry{}, errors.New("update entry: no owner token")
+		return ledger.Entry{}, errNoToken
 	}
 	found, err := s.Get(ctx, key)
 	if err != nil {
 		return ledger.Entry{}, err
 	}
+	found.Key = key // an absent entry has none
+	return s.UpdateFrom(ctx, found, token, change)
+}
+
+var errNoToken = errors.New("update entry: no owner token")
+
+// UpdateFrom is Update for a caller that knows the entry already, such as from its own Claim: if nobody
+// wrote since, it is one conditional write and no read.
+func (s *Store) UpdateFrom(ctx context.Context, found ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	if token == "" {
+		return ledger.Entry{}, errNoToken
+	}
+	return s.update(ctx, found, func(e ledger.Entry) (ledger.Entry, error) {
+		e, err := change(e)
+		if e.Status != ledger.Running {
+			e.Owner = token // a running entry is its claim's, whoever adds to it
+		}
+		return e, err
+	})
+}
+
+// update is UpdateFrom without a word about the owner. found has its key.
+func (s *Store) update(ctx context.Context, found ledger.Entry, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	key := found.Key
+	if err := checkKey(key); err != nil {
+		return ledger.Entry{}, err
+	}
 	for try := 1; ; try++ {
+		if found.Version == 0 {
+			found = ledger.Entry{}
+		}
 		next, err := change(found)
 		if err != nil {
 			return found, err
 		}
 		next.Key, next.Version = key, found.Version+1
-		if next.Status != ledger.Running {
-			next.Owner = token // a running entry is its claim's, whoever adds to it
-		}
 		next.UpdatedAt = s.opts.Now()
 		if err := checkSubject(next.Subject); err != nil {
 			return found, err

@@ -86,3 +86,18 @@ func testStrikesLostAnswer(b *bench) {
 		b.Errorf("throttled: %v", err)
 	}
 }
+
+// Who adds to a running entry does not take its claim away.
+func testUpdateLeavesAClaim(b *bench) {
+	running := ledger.Entry{Status: ledger.Running, Owner: "owner", LeaseUntil: now.Add(time.Minute)}
+	if _, err := b.store.Update(b.Context(), "k/1", "owner", func(ledger.Entry) (ledger.Entry, error) { return running, nil }); err != nil {
+		b.Fatal(err)
+	}
+	e, err := b.store.Update(b.Context(), "k/1", "other", func(e ledger.Entry) (ledger.Entry, error) { e.Hops++; return e, nil })
+	if err != nil || e.Owner != "owner" || e.Hops != 1 {
+		b.Errorf("entry %+v, %v", e, err)
+	}
+	if e, err = b.store.Get(b.Context(), "k/1"); err != nil || e.Owner != "owner" || e.Hops != 1 {
+		b.Errorf("stored %+v, %v", e, err)
+	}
+}

@@ -188,19 +188,19 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-func newEmbedded(t *testing.T) *embedded {
+func newEmbedded(t *testing.T, options ...func(*local.Config)) *embedded {
 	t.Helper()
-	return newEmbeddedWith(t, topology.Scaled(), local.DefaultProcesses)
+	return newEmbeddedWith(t, topology.Scaled(), local.DefaultProcesses, options...)
 }
 
-func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *embedded {
+func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, options ...func(*local.Config)) *embedded {
 	t.Helper()
 	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
 	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
-	env, err := local.Start(t.Context(), local.Config{
+	config := local.Config{
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
 		Processes: processes,
 		Logs:      multi{e.tally, e.logs},
@@ -209,7 +209,11 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *e
 			t.Cleanup(e.faults.Close)
 			return e.faults.URL()
 		},
-	})
+	}
+	for _, o := range options {
+		o(&config)
+	}
+	env, err := local.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +225,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int) *e
 		}
 	})
 	urls := env.QueueURLs()
-	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), settings)
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), config.Settings)
 	return e
 }
 

@@ -242,6 +242,20 @@ func DropAnswer() Fault {
 	}}
 }
 
+// HoldAnswer forwards the request, waits for the whole answer, calls held, and then keeps the client
+// waiting until it is gone: the moment to kill a client whose write is committed.
+func HoldAnswer(held func()) Fault {
+	return Fault{func(x *exchange) {
+		if res, err := x.forward(); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		held()
+		<-x.ctx.Done()
+		panic(http.ErrAbortHandler)
+	}}
+}
+
 // Refuse resets the connection. The target never sees the request.
 func Refuse() Fault {
 	return Fault{func(x *exchange) {

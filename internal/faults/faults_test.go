@@ -237,6 +237,31 @@ func TestDelayEndsWithTheClient(t *testing.T) {
 	}
 }
 
+func TestHoldAnswerHoldsWhatIsDone(t *testing.T) {
+	p, tg, c := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	held := make(chan struct{})
+	p.Add(faults.Rule{Fault: faults.HoldAnswer(func() { close(held) })})
+	ended := make(chan error)
+	go func() {
+		_, err := c.post(ctx, write, "a body")
+		ended <- err
+	}()
+	<-held
+	if tg.hits.Load() != 1 {
+		t.Errorf("the target saw %d requests", tg.hits.Load())
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("answered: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("got an answer")
+	}
+}
+
 func TestCloseEndsRequestsInFlight(t *testing.T) {
 	p, _, c := setup(t)
 	p.Add(faults.Rule{Fault: faults.Delay(time.Hour)})

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"acklast/internal/job"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 )
 
@@ -13,12 +14,14 @@ import (
 // leaves them zero.
 type Dependencies struct {
 	Reservations *reservation.Expirer
+	Reminders    *reminder.Sender
 }
 
 // All returns every kind there is. A new kind is one line here.
 func All(d Dependencies) Catalogue {
 	return New(
 		reservation.Kind(d.Reservations),
+		reminder.Kind(d.Reminders),
 	)
 }
 

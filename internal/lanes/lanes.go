@@ -303,6 +303,10 @@ func (c *Client) Backoff(ctx context.Context, lane job.Lane, items []Backoff) er
 	if err != nil {
 		return callError(ErrNotBackedOff, err)
 	}
+	return c.changeVisibility(ctx, url, items)
+}
+
+func (c *Client) changeVisibility(ctx context.Context, url *string, items []Backoff) error {
 	errs := make([]error, len(items))
 	for from := 0; from < len(items); from += topology.MaxSendBatch {
 		indexes := span(from, min(from+topology.MaxSendBatch, len(items)))
@@ -449,4 +453,19 @@ func (c *Client) Depth(ctx context.Context, q Queue) (Depth, error) {
 		}
 	}
 	return d, nil
+}
+
+// Release makes received messages visible again now. It is a best effort: what fails comes back with
+// its visibility timeout. The error is ErrNotBackedOff and names every message that SQS did not
+// confirm.
+func (c *Client) Release(ctx context.Context, q Queue, messages []job.Message) error {
+	url, err := c.url(q)
+	if err != nil {
+		return callError(ErrNotBackedOff, err)
+	}
+	items := make([]Backoff, len(messages))
+	for i, m := range messages {
+		items[i] = Backoff{ReceiptHandle: m.ReceiptHandle, MessageID: m.ID}
+	}
+	return c.changeVisibility(ctx, url, items)
 }

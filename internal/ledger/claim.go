@@ -72,15 +72,20 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed E
 	unresolvedBefore = e.Unresolved
 	e = e.Open(d)
 	e.Status, e.Owner, e.LeaseUntil, e.Unresolved = Running, d.Token, l.Until, true
+	e.OpenClaims++
 	e.RetryAt = time.Time{}
 	if e.ProviderKey == "" {
-		e.ProviderKey = l.ProviderKey
+		e.ProviderKey, e.CalledFrom = l.ProviderKey, now
 	}
 	if e.ExpiresAt.IsZero() {
 		e.ExpiresAt = l.ExpiresAt
 	}
 	return e, unresolvedBefore, nil
 }
+
+// UnresolvedBefore says of an entry just claimed whether a call of an earlier claim has no known
+// outcome, as Claim itself does.
+func (e Entry) UnresolvedBefore() bool { return e.OpenClaims > 1 }
 
 // Free says whether a running entry's lease has ended. Without a lease time it has not.
 func (e Entry) Free(now time.Time) bool {
@@ -99,8 +104,7 @@ func (r Rules) CompleteClaim(e Entry, d job.Delivery, status Status, outcome, re
 	if requestID != "" {
 		e = e.learn(Evidence{At: now, Token: d.Token, RequestID: requestID})
 	}
-	e.Unresolved = false
-	return r.Finish(e, d, status, outcome, now)
+	return r.Finish(e.resolve(), d, status, outcome, now)
 }
 
 // Learn appends evidence to an entry, whoever owns it and whatever its status.
@@ -151,7 +155,8 @@ func (r Rules) Decide(e Entry, decision Decision) (Entry, error) {
 		if decision.What == Drop {
 			e.Status, e.Outcome = Terminal, "dropped, decided by hand"
 		}
-		e.FinalAt, e.TTL, e.Unresolved, e.Decided = decision.At, decision.At.Add(r.Retention), false, ""
+		e = e.resolve()
+		e.FinalAt, e.TTL, e.Decided = decision.At, decision.At.Add(r.Retention), ""
 	default:
 		return refuse("%q is none of %s, %s, %s", decision.What, Sent, NotSent, Drop)
 	}

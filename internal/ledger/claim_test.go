@@ -138,3 +138,21 @@ func TestDecide(t *testing.T) {
 		}
 	}
 }
+
+func TestHopCountsTheMoreOfBoth(t *testing.T) {
+	d := delivery("m1", t0)
+	for _, tt := range []struct{ ledger, message, want int }{{0, 0, 1}, {5, 0, 6}, {2, 9, 10}} {
+		d.Memory.Hops = tt.message
+		e, err := rules.Hop(stored(Entry{Key: "k/1", Status: Pending, Hops: tt.ledger}), d)
+		if err != nil || e.Hops != tt.want {
+			t.Errorf("Hop(%d in the ledger, %d in the message) = %d, %v, want %d", tt.ledger, tt.message, e.Hops, err, tt.want)
+		}
+	}
+	running := claimed(t)
+	if e, err := rules.Hop(running, delivery("m2", t0)); err != nil || e.Owner != running.Owner || e.Status != Running {
+		t.Errorf("a hop touched a claim: %+v, %v", e, err)
+	}
+	if _, err := rules.Hop(Entry{Status: Done, Version: 1}, d); !errors.Is(err, ErrFinal) {
+		t.Error(err)
+	}
+}

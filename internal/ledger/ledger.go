@@ -111,9 +111,14 @@ type Entry struct {
 	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
 	// never changes.
 	ProviderKey string `json:"providerKey,omitzero"`
+	// CalledFrom is when ProviderKey was stored: no call under it was made before.
+	CalledFrom time.Time `json:"calledFrom,omitzero"`
 	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
 	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
 	Unresolved bool `json:"unresolved,omitzero"`
+	// OpenClaims counts the claims since Unresolved was last clear. It tells a claim that finds itself
+	// written, since its answer was lost, whether Unresolved was set before.
+	OpenClaims int `json:"openClaims,omitzero"`
 	// Evidence is what was learned of external calls, append-only.
 	Evidence []Evidence `json:"evidence,omitzero"`
 	// Decisions are what people decided of an ambiguous job, append-only. Decided is the one that is
@@ -196,6 +201,12 @@ func (e Entry) check(token string) error {
 	return nil
 }
 
+// resolve records that the outcome of every call is known.
+func (e Entry) resolve() Entry {
+	e.Unresolved, e.OpenClaims = false, 0
+	return e
+}
+
 // release ends a claim.
 func (e Entry) release() Entry {
 	e.Status, e.LeaseUntil = Pending, time.Time{}
@@ -212,11 +223,12 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 	if e.RetryAt.After(now) {
 		return e, &NotYetError{Until: e.RetryAt}
 	}
-	e = e.Open(d).release()
-	// Of a claim it says whether its own call is resolved; without one the mark of an earlier claim stays.
-	if e.ProviderKey != "" {
-		e.Unresolved = f.Unresolved
+	// Only the failure of a claim knows how its call ended. One that failed before it claimed leaves the
+	// mark of an earlier claim as it is.
+	if e.Status == Running && !f.Unresolved {
+		e = e.resolve()
 	}
+	e = e.Open(d).release()
 	e.Attempts++
 	e.LastClass, e.LastError = f.Class, job.SafeText(f.Error())
 	e = e.note(Event{At: now, What: EventFailed, Attempt: e.Attempts, Class: f.Class, Error: e.LastError})
@@ -304,7 +316,8 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	e.Status, e.Cause = Pending, ""
 	e.Redrives++
 	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
-		e.Unresolved, e.Decided = false, ""
+		e = e.resolve()
+		e.Decided = ""
 	}
 	e.BudgetFrom, e.Hops = e.Attempts, 0
 	e.IsolatedMessageID, e.IsolatedAt, e.RetryAt = "", time.Time{}, time.Time{}

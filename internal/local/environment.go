@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +18,21 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast/internal/job"
+	"acklast/internal/postbox"
+	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
 
 // killGrace is how long the pollers may take to hear of the end of the processes.
 const killGrace = time.Second
+
+const (
+	// providerTimeout is how long one call to the provider may take, at most.
+	providerTimeout = 5 * time.Second
+	// providerWindow is what the worker is told of the key window of a provider that never forgets.
+	providerWindow = 24 * time.Hour
+)
 
 // DefaultProcesses is how many worker processes run when a Config does not say.
 const DefaultProcesses = 2
@@ -46,8 +56,11 @@ type Config struct {
 	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
 	// engine's. Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
-	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Nothing of our own
-	// environment reaches the worker otherwise.
+	// Provider says what the provider of reminders can do, which runs beside the worker.
+	Provider postbox.Options
+	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Those that choose the
+	// provider are added, but for those it names itself. Nothing of our own environment reaches the worker
+	// otherwise.
 	WorkerEnv func(urls worker.QueueURLs) map[string]string
 	// Functions run beside the worker; nothing polls a queue for them.
 	Functions []Function
@@ -85,6 +98,7 @@ type Invocation struct {
 // Environment is a running AWS with a stack's worker in it.
 type Environment struct {
 	*AWS
+	provider  *postbox.Server
 	worker    *function
 	functions []*function // all, the worker first
 	pollers   map[job.Lane]*poller
@@ -125,10 +139,13 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
+	e.provider = postbox.New(c.Provider)
+	env := reminders(c, e.provider.URL()).Environment()
+	maps.Copy(env, c.WorkerEnv(a.urls))
 	functions := append([]Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
-		Processes: c.Processes, Env: c.WorkerEnv(a.urls), endpoint: c.WorkerEndpoint(a.data),
+		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.data),
 	}}, c.Functions...)
 	for _, f := range functions {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
@@ -143,6 +160,22 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	e.front.mappings.Store(&mappings)
 	return e, nil
 }
+
+// reminders sends reminders through the provider beside the worker, which says itself what it can do.
+func reminders(c Config, url string) reminder.Config {
+	return reminder.Config{
+		Provider: reminder.ProviderHTTP, URL: url, Secret: c.Provider.Token,
+		// Not longer than what is sure to be left of an invocation that starts a record.
+		Timeout: min(c.Settings.StartMargin-c.Settings.HandoverMargin, providerTimeout),
+		Abilities: reminder.Abilities{
+			Deduplicates: c.Provider.Deduplicates, LooksUp: c.Provider.LooksUp,
+			KeyWindow: cmp.Or(c.Provider.KeyWindow, providerWindow),
+		},
+	}
+}
+
+// Provider is the provider that reminders go through.
+func (e *Environment) Provider() *postbox.Server { return e.provider }
 
 func (c Config) validate() error {
 	if c.Stack == "" {
@@ -198,6 +231,7 @@ func (e *Environment) Close() error {
 		for _, f := range e.functions {
 			f.api.close()
 		}
+		e.provider.Close()
 		e.closeErr = e.AWS.Close()
 	})
 	return e.closeErr
@@ -275,6 +309,19 @@ func (e *Environment) PIDs() []int {
 	return pids
 }
 
+// Invoking are the numbers of the worker processes that are at work on an invocation.
+func (e *Environment) Invoking() []int {
+	e.worker.api.mu.Lock()
+	defer e.worker.api.mu.Unlock()
+	var busy []int
+	for _, s := range e.worker.api.sessions {
+		if s.current != nil {
+			busy = append(busy, s.process)
+		}
+	}
+	return busy
+}
+
 // Kill kills one worker process, at whatever it is doing, and returns when it is dead and its
 // invocation has failed. It is started again.
 func (e *Environment) Kill(process int) { e.worker.processes[process].end() }
@@ -303,3 +350,13 @@ func (e *Environment) Suspend(process int) { e.worker.processes[process].signal(
 
 // Continue undoes Suspend.
 func (e *Environment) Continue(process int) { e.worker.processes[process].signal(nil, continueGroup) }
+
+// KillFunction kills every process of a further function, at whatever it is doing, and returns when they
+// are dead and their invocations have failed. They are started again.
+func (e *Environment) KillFunction(name string) {
+	for _, f := range e.functions {
+		if f.name == name {
+			f.killAll()
+		}
+	}
+}

@@ -16,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"acklast/internal/worker"
 )
 
 const (
@@ -40,6 +42,11 @@ type Function struct {
 	Processes int
 	// Env is the function's environment, to which Lambda's own variables are added.
 	Env map[string]string
+	// EnvFor returns further variables, of what is known only once the queues are there. It may be nil.
+	EnvFor func(urls worker.QueueURLs) map[string]string
+	// EndpointFor returns the AWS endpoint the function is given, for a fault proxy in front of the
+	// environment's own. Nil means the environment's own.
+	EndpointFor func(endpoint string) string
 
 	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
 }
@@ -64,7 +71,18 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	}
 	f.Binary, f.Processes = binary, max(1, f.Processes)
 	if f.endpoint == "" {
-		f.endpoint = a.engine
+		f.endpoint = a.data
+	}
+	if f.EndpointFor != nil {
+		f.endpoint = f.EndpointFor(a.endpoint)
+	}
+	if f.EnvFor != nil {
+		env := maps.Clone(f.Env)
+		if env == nil {
+			env = map[string]string{}
+		}
+		maps.Copy(env, f.EnvFor(a.urls))
+		f.Env = env
 	}
 	if err := createFunction(ctx, a.lambda, f); err != nil {
 		return nil, err
@@ -183,4 +201,18 @@ func (f *function) killAll() {
 func (f *function) stop() {
 	f.cancel()
 	f.running.Wait()
+}
+
+// Invoke invokes a function of this AWS and returns what it answered. An error of the function is an
+// error here, with the answer as its text.
+func (a *AWS) Invoke(ctx context.Context, name string, payload []byte) ([]byte, error) {
+	out, err := lambda.NewFromConfig(a.config, func(o *lambda.Options) { o.RetryMaxAttempts = 1 }).
+		Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: payload})
+	if err != nil {
+		return nil, fmt.Errorf("invoke %s: %w", name, err)
+	}
+	if out.FunctionError != nil {
+		return out.Payload, fmt.Errorf("invoke %s: %s: %s", name, *out.FunctionError, out.Payload)
+	}
+	return out.Payload, nil
 }

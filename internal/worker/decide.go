@@ -68,6 +68,9 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	if s.Lane == job.Recovery && s.Memory == (job.Memory{}) && !h.remember(ctx, s) {
 		return
 	}
+	if s.Memory.Run != "" && !h.checkRun(ctx, s) {
+		return
+	}
 	// Only a message that was on the DLQ tells a cause. Its entry comes before its due time: its hops
 	// are those of an earlier life.
 	if s.Memory.Cause != "" && !h.arrive(ctx, s) {

@@ -15,6 +15,7 @@ import (
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/reminder"
 	"acklast/internal/reservation"
 )
 
@@ -44,9 +45,10 @@ func TestSampleEvents(t *testing.T) {
 				t.Fatalf("%d records, %v", len(event.Records), err)
 			}
 			b := newBench(t)
-			kind := reservation.Kind(nil)
-			kind.Run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
-			b.Kinds = kinds.New(kind)
+			expire, remind := reservation.Kind(nil), reminder.Kind(nil)
+			expire.Run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+			remind.Run = expire.Run
+			b.Kinds = kinds.New(expire, remind)
 			failed, err := b.handle(event.Records...)
 			if err != nil || len(failed) != 0 {
 				t.Fatalf("failed %v, %v", failed, err)

@@ -248,6 +248,18 @@ func TestConvictionLooksAtTheEntry(t *testing.T) {
 			t.Error("a convicted body was read")
 		}
 	})
+	t.Run("put back and killing again: not reopened", func(t *testing.T) {
+		b, r := struck(t, long)
+		b.ledger.entries["test/1"] = ledger.Entry{Key: "test/1", Status: ledger.Isolated, LastClass: job.Crashed, Cause: job.CauseCrash,
+			IsolatedMessageID: "m0", IsolatedAt: t0.Add(-2 * time.Hour), Version: 1}
+		b.one(r)
+		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Cause != job.CauseCrash {
+			t.Errorf("memory %+v", m)
+		}
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 || b.ran.Load() != 0 {
+			t.Errorf("entry %+v, ran %d", e, b.ran.Load())
+		}
+	})
 	t.Run("its hand-over was not confirmed: again", func(t *testing.T) {
 		b, r := struck(t, long)
 		b.wires.refuse = func(lanes.Queue, lanes.Move) error { return lanes.ErrUnsent }
@@ -325,6 +337,21 @@ func TestHopsOfAFullMessageCountInTheLedger(t *testing.T) {
 	}
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Cause != job.CauseHops {
 		t.Errorf("entry %+v", e)
+	}
+}
+
+// Somebody took our attribute away: what it counted is in the ledger too, as far as it was written there.
+func TestARecoveryDeliveryWithoutMemoryReadsItsEntry(t *testing.T) {
+	b := newBench(t)
+	b.run = func(context.Context, job.Delivery) job.Result {
+		return job.Result{Verdict: job.Blocked, Err: ledger.ErrContended}
+	}
+	b.ledger.entries["test/1"] = ledger.Entry{Key: "test/1", Status: ledger.Pending, Attempts: 2, Hops: 7, Redrives: 1, FirstSent: t0.Add(-time.Hour), Version: 3}
+	r := b.record("m1", body("1"))
+	r.EventSourceARN = recoveryARN
+	b.one(r)
+	if m := b.last(lanes.ToRecovery, 1).Message.Memory; m.Hops != 8 || m.Attempt != 2 || m.Redrives != 1 || !m.FirstSent.Equal(t0.Add(-time.Hour)) {
+		t.Errorf("memory %+v", m)
 	}
 }
 

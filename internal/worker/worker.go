@@ -54,6 +54,7 @@ type Lanes interface {
 type Dependencies struct {
 	Ledger  Ledger
 	Lanes   Lanes
+	Runs    Runs
 	Kinds   kinds.Catalogue
 	Metrics *telemetry.Recorder
 	Log     *slog.Logger
@@ -80,9 +81,11 @@ var errEverythingLeft = errors.New("every record of the batch was left")
 // Handle processes one batch. The response is never nil and names each failed message once.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	steps := make([]*step, len(event.Records))
+	known := newRuns(h.Runs)
 	var suspects, others []*step
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
+		steps[i].runs = known
 		if steps[i].ReceiveCount >= suspectFrom {
 			suspects = append(suspects, steps[i])
 		} else {
@@ -112,6 +115,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 type step struct {
 	job.Delivery
 	read kinds.Job
+	runs *runs
 
 	outcome   job.Outcome
 	duplicate bool

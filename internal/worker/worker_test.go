@@ -174,6 +174,7 @@ type bench struct {
 	*worker.Handler
 	ledger *memory
 	wires  *wires
+	runs   *runs
 	now    time.Time
 	out    bytes.Buffer
 	run    func(ctx context.Context, d job.Delivery) job.Result
@@ -182,7 +183,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{
-		T: t, now: t0,
+		T: t, now: t0, runs: &runs{},
 		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]ledger.Strikes{}},
 		wires:  &wires{sent: map[lanes.Queue][]lanes.Move{}},
 	}
@@ -195,7 +196,7 @@ func newBench(t *testing.T) *bench {
 	var tokens atomic.Int64
 	clock := func() time.Time { return b.now }
 	b.Handler = worker.New(config, worker.Dependencies{
-		Ledger: b.ledger, Lanes: b.wires, Now: clock,
+		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
 		Kinds:   kinds.New(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),

@@ -1,0 +1,718 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/spf13/cobra"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+)
+
+// What may be redriven is the redrive function's to say. These commands put requests and answers into
+// words, and poll.
+
+// pollEvery is the pause between two questions about a run.
+const pollEvery = time.Second
+
+// beginLimit is how long a run that was asked for may take to begin before the function is asked why.
+const beginLimit = 15 * time.Second
+
+// governor invokes the redrive function.
+type governor struct {
+	*target
+	lambda *lambda.Client
+}
+
+func (a *app) govern(ctx context.Context) (*governor, error) {
+	t, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &governor{target: t, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
+		overrule(&o.BaseEndpoint, a.endpoint)
+		o.RetryMaxAttempts = 1 // a request that takes long must not be made twice
+	})}, nil
+}
+
+func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.InvocationType) (redrive.Response, error) {
+	var resp redrive.Response
+	payload, err := json.Marshal(r)
+	if err != nil {
+		return resp, err
+	}
+	alias := topology.AliasOperate
+	switch r.Action {
+	case "approve", "discard", "decide":
+		alias = topology.AliasApprove
+	}
+	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
+		FunctionName: &g.names.RedriveFunction, Qualifier: &alias, Payload: payload, InvocationType: how,
+	})
+	switch {
+	case err != nil:
+		return resp, g.explain(err)
+	case out.FunctionError != nil:
+		return resp, fmt.Errorf("the redrive function failed: %s", plain(string(out.Payload)))
+	case how == types.InvocationTypeEvent:
+		return resp, nil
+	}
+	if err := json.Unmarshal(out.Payload, &resp); err != nil {
+		return resp, fmt.Errorf("the redrive function's answer is not readable: %w", err)
+	}
+	if resp.Refused != "" {
+		return resp, refuse("refused: %s", resp.Refused)
+	}
+	return resp, nil
+}
+
+func (g *governor) ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {
+	return g.invoke(ctx, r, types.InvocationTypeRequestResponse)
+}
+
+// who are the flags that say who asks, and why.
+type who struct{ by, reason string }
+
+func (w *who) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit")
+	_ = cmd.MarkFlagRequired("reason")
+}
+
+// name fills in who asks.
+func (g *governor) name(ctx context.Context, w who) string {
+	if w.by != "" {
+		return w.by
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityLimit)
+	defer cancel()
+	out, err := g.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}, func(o *sts.Options) { o.RetryMaxAttempts = 1 })
+	if err == nil && aws.ToString(out.Arn) != "" {
+		return aws.ToString(out.Arn)
+	}
+	return os.Getenv("USER")
+}
+
+// selection are the flags of a selection.
+type selection struct {
+	all                             bool
+	classes, causes                 []string
+	kinds, keys, subjects, messages []string
+	generations                     []int
+	older, younger                  time.Duration
+}
+
+func (s *selection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&s.all, "all", false, "everything on the DLQ")
+	f.StringSliceVar(&s.classes, "class", nil, "failure classes, such as transient")
+	f.StringSliceVar(&s.causes, "cause", nil, "causes, such as attempts")
+	f.StringSliceVar(&s.kinds, "kind", nil, "kinds of job")
+	f.StringSliceVar(&s.keys, "job", nil, "keys of jobs")
+	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
+	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
+	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
+	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
+	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
+}
+
+func (s selection) filter() *redrive.Filter {
+	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations}
+	for _, c := range s.classes {
+		f.Classes = append(f.Classes, job.Class(c))
+	}
+	for _, c := range s.causes {
+		f.Causes = append(f.Causes, job.Cause(c))
+	}
+	if s.older > 0 {
+		f.OlderThan = s.older.String()
+	}
+	if s.younger > 0 {
+		f.YoungerThan = s.younger.String()
+	}
+	return f
+}
+
+func newDLQ(a *app) *cobra.Command {
+	var s selection
+	var show string
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "dlq",
+		Short: "Say what is isolated, why, and what a redrive would do with it",
+		Long: `Group what is on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
+message. Nothing is consumed: the messages are hidden for a moment and visible again after it. Their receive
+counts grow.`,
+		Example: `  acklast dlq
+  acklast dlq --class transient --older-than 1h
+  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --payload`,
+		Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
+			if f := s.filter(); show == "" && cmd.Flags().NFlag() > 0 && !emptyFilter(f) {
+				r.Select = f
+			}
+			resp, err := g.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(w io.Writer) { printInspection(w, resp, a.now()) })
+		}),
+	}
+	s.flags(cmd)
+	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
+	cmd.Flags().BoolVar(&payload, "payload", false, "with --show: print its body too")
+	return cmd
+}
+
+func emptyFilter(f *redrive.Filter) bool {
+	b, err := json.Marshal(f)
+	return err == nil && string(b) == "{}"
+}
+
+func newRedrive(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "redrive",
+		Short: "Bring isolated jobs back, governed: plan, approve, run, watch, stop, revoke",
+		Long: `Bring isolated jobs back to the recovery lane. A plan freezes what is selected; a run moves it, a canary first,
+at a limited rate, and stops itself when jobs fail again. Exit code 0: done; 2: refused; 3: stopped by a condition.
+See docs/runbook.md.`,
+	}
+	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
+		newRedriveSwitch(a, "stop", "Stop every redrive, now and until resume"),
+		newRedriveSwitch(a, "resume", "Allow redrives again; continues none by itself"),
+		newRedriveRevoke(a))
+	return cmd
+}
+
+func newRedrivePlan(a *app) *cobra.Command {
+	var s selection
+	var w who
+	var rate, canary int
+	cmd := &cobra.Command{
+		Use:     "plan",
+		Short:   "Freeze a selection into a plan, and say what would happen",
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason "the provider is back"`,
+		Args:    cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			resp, err := g.ask(cmd.Context(), redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason, RatePerSecond: rate, Canary: canary})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(w io.Writer) {
+				printInspection(w, redrive.Response{Scan: resp.Scan, Groups: resp.Groups}, a.now())
+				printPlan(w, *resp.Plan, a.now())
+			})
+		}),
+	}
+	s.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().IntVar(&rate, "rate", 0, "messages per second; 0 is the default, -1 no limit")
+	cmd.Flags().IntVar(&canary, "canary", 0, "how many jobs go first and are judged; 0 is the default")
+	return cmd
+}
+
+func newRedriveApprove(a *app) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: "approve PLAN", Short: "Approve somebody else's plan", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			return a.request(cmd.Context(), w, redrive.Request{Action: "approve", Plan: args[0]}, func(out io.Writer, r redrive.Response) {
+				printPlan(out, *r.Plan, a.now())
+			})
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+// request makes one request that changes something, and prints the answer.
+func (a *app) request(ctx context.Context, w who, r redrive.Request, table func(io.Writer, redrive.Response)) error {
+	g, err := a.govern(ctx)
+	if err != nil {
+		return err
+	}
+	a.announce(ctx, g.target)
+	r.By, r.Reason = g.name(ctx, w), w.reason
+	resp, err := g.ask(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.answer(resp, func(out io.Writer) { table(out, resp) })
+}
+
+func newRedriveSwitch(a *app, action, short string) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: action, Short: short, Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			return a.request(cmd.Context(), w, redrive.Request{Action: action}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func newRedriveRevoke(a *app) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: "revoke RUN", Short: "End a run for good, and send back to the DLQ what of it still waits", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			return a.request(cmd.Context(), w, redrive.Request{Action: "revoke", Run: args[0]}, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func newRedriveList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List plans and runs, newest first", Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			resp, err := g.ask(cmd.Context(), redrive.Request{Action: "list"})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(w io.Writer) {
+				row(w, "RUN", "PLAN", "STATE", "SENT", "OF", "BY", "STARTED", "WHY")
+				for _, r := range resp.Runs {
+					row(w, r.ID, r.Plan, r.State, r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, a.now()), dash(r.Why))
+				}
+				printSwitch(w, resp.Switch)
+			})
+		}),
+	}
+}
+
+func newRedriveStatus(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use: "status RUN|PLAN", Short: "Say how far a run is, and why it stopped", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r := redrive.Request{Action: "status", Run: args[0]}
+			if strings.HasPrefix(args[0], "p-") {
+				r = redrive.Request{Action: "status", Plan: args[0]}
+			}
+			resp, err := g.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if watch && resp.Run != nil && resp.Run.State == redrive.Active && !resp.Run.OwnerGone {
+				if resp, err = a.watch(cmd.Context(), g, r); err != nil {
+					return err
+				}
+			}
+			return a.told(resp)
+		}),
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "show progress until it ends")
+	return cmd
+}
+
+// told prints what a run came to and ends with the exit code for it.
+func (a *app) told(resp redrive.Response) error {
+	err := a.answer(resp, func(w io.Writer) {
+		if resp.Run == nil {
+			printPlan(w, *resp.Plan, a.now())
+			return
+		}
+		printRun(w, resp.Run, a.now())
+	})
+	switch {
+	case err != nil || resp.Run == nil:
+		return err
+	case resp.Run.State == redrive.Stopped:
+		return &toldError{exitStopped}
+	case resp.Run.State == redrive.Done || resp.Run.State == redrive.Active:
+		return nil
+	}
+	return &toldError{exitFailed}
+}
+
+// watch polls a run until nobody works on it any more.
+func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
+	for {
+		resp, err := g.ask(ctx, r)
+		if err != nil {
+			return resp, err
+		}
+		a.progress(resp.Run)
+		if resp.Run != nil && (resp.Run.State != redrive.Active || resp.Run.OwnerGone) {
+			return resp, nil
+		}
+		if err := wait(ctx, pollEvery); err != nil {
+			return resp, err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// progress shows one line about a run, on a terminal over the one before.
+func (a *app) progress(run *redrive.RunView) {
+	if run == nil {
+		return
+	}
+	const width = 30
+	settled := 0
+	for what, n := range run.Counts {
+		if what != "unsent" && what != "unsure" {
+			settled += n
+		}
+	}
+	full := 0
+	if run.Total > 0 {
+		full = min(width, width*settled/run.Total)
+	}
+	line := fmt.Sprintf("[%s%s] %d of %d  %s  canary %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		settled, run.Total, run.State, cmp.Or(run.Canary, "going out"), run.Why)
+	if isTerminal(a.stderr) {
+		say(a.stderr, "\r\x1b[K%s", plain(line))
+		if run.State != redrive.Active {
+			say(a.stderr, "\n")
+		}
+		return
+	}
+	say(a.stderr, "%s\n", plain(line))
+}
+
+func newRedriveRun(a *app) *cobra.Command {
+	var w who
+	var message string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "run PLAN|RUN",
+		Short: "Run a plan, or continue a run, and watch it",
+		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
+  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason "its record is there now"`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if (len(args) == 1) == (message != "") {
+				return refuse("name a plan or a run, or one message with --message")
+			}
+			if message != "" && w.reason == "" {
+				return refuse("--message needs a --reason")
+			}
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			a.announce(ctx, g.target)
+			r := redrive.Request{Action: "run"}
+			switch {
+			case message != "":
+				resp, err := g.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Messages: []string{message}}, By: g.name(ctx, w), Reason: w.reason})
+				if err != nil {
+					return err
+				}
+				r.Plan = resp.Plan.ID
+			case strings.HasPrefix(args[0], "p-"):
+				r.Plan = args[0]
+			default:
+				r.Run = args[0]
+			}
+			status := redrive.Request{Action: "status", Plan: r.Plan, Run: r.Run}
+			before, err := g.ask(ctx, status)
+			if err != nil {
+				return err
+			}
+			if err := a.confirmed(yes, func(out io.Writer) {
+				if before.Run != nil {
+					printRun(out, before.Run, a.now())
+				} else {
+					printPlan(out, *before.Plan, a.now())
+				}
+			}); err != nil {
+				return err
+			}
+			resp, err := a.runAndWatch(ctx, g, r, status, before)
+			if err != nil {
+				return err
+			}
+			return a.told(resp)
+		}),
+	}
+	cmd.Flags().StringVar(&w.by, "by", "", "with --message: who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "with --message: why, for the audit")
+	cmd.Flags().StringVar(&message, "message", "", "plan and run one message, by its id on the DLQ")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirmed shows what will happen and asks.
+func (a *app) confirmed(yes bool, show func(io.Writer)) error {
+	if yes {
+		return nil
+	}
+	show(a.stderr)
+	say(a.stderr, "Run this? Type yes: ")
+	line, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(line) != "yes" {
+		return refuse("not confirmed; nothing was done (--yes does not ask)")
+	}
+	return nil
+}
+
+// runAndWatch invokes the run asynchronously and polls it. A run that pauses with progress, as it does
+// near the function's timeout, is asked for again.
+func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Request, before redrive.Response) (redrive.Response, error) {
+	for {
+		fence, settled := int64(0), 0
+		if before.Run != nil {
+			fence, settled = before.Run.Fence, before.Run.Counts["sent"]+before.Run.Counts["removed"]
+			r = redrive.Request{Action: "run", Run: before.Run.ID}
+			switch before.Run.State {
+			case redrive.Done, redrive.Revoked, redrive.Aborted:
+				return before, nil
+			}
+		}
+		if before.Run == nil || before.Run.State != redrive.Active || before.Run.OwnerGone {
+			if _, err := g.invoke(ctx, r, types.InvocationTypeEvent); err != nil {
+				return before, err
+			}
+			for asked := a.now(); ; {
+				resp, err := g.ask(ctx, status)
+				if err != nil {
+					return resp, err
+				}
+				if resp.Run != nil && resp.Run.Fence > fence {
+					break
+				}
+				if a.now().Sub(asked) > beginLimit {
+					// It was refused, and an asynchronous request cannot say why.
+					return g.ask(ctx, r)
+				}
+				if err := wait(ctx, pollEvery/4); err != nil {
+					return resp, err
+				}
+			}
+		}
+		resp, err := a.watch(ctx, g, status)
+		if err != nil {
+			return resp, err
+		}
+		if resp.Run.State != redrive.Paused || resp.Run.Counts["sent"]+resp.Run.Counts["removed"] == settled {
+			return resp, nil
+		}
+		before = resp
+	}
+}
+
+func newDiscard(a *app) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: "discard MESSAGE...", Short: "End isolated jobs for good, with their payload in the audit",
+		Args: cobra.MinimumNArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			a.announce(ctx, g.target)
+			resp, err := g.ask(ctx, redrive.Request{Action: "discard", Messages: args, By: g.name(ctx, w), Reason: w.reason})
+			if err != nil {
+				return err
+			}
+			err = a.answer(resp, func(out io.Writer) {
+				row(out, "MESSAGE", "RESULT", "WHY")
+				for _, r := range resp.Results {
+					row(out, r.Message, r.Result, dash(r.Why))
+				}
+			})
+			if err == nil && slices.ContainsFunc(resp.Results, func(r redrive.Result) bool { return r.Result != "discarded" }) {
+				err = &toldError{exitRefused}
+			}
+			return err
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func newDecide(a *app) *cobra.Command {
+	var w who
+	var sent, notSent, drop bool
+	cmd := &cobra.Command{
+		Use:   "decide JOB",
+		Short: "Decide an ambiguous job: it took effect, it did not, or it is over",
+		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence).
+--sent makes it final. --not-sent lets it be redriven once, and is refused when the provider gave a request id or
+the job has expired. --drop ends it. The decision is recorded on the entry.`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			what := map[ledger.DecisionKind]bool{ledger.Sent: sent, ledger.NotSent: notSent, ledger.Drop: drop}
+			r := redrive.Request{Action: "decide", Job: args[0]}
+			for kind, chosen := range what {
+				if chosen {
+					r.Decision = kind
+				}
+			}
+			return a.request(cmd.Context(), w, r, func(out io.Writer, resp redrive.Response) { printEntry(out, *resp.Entry, a.now()) })
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&sent, "sent", false, "it did take effect")
+	f.BoolVar(&notSent, "not-sent", false, "it did not; it may be redriven once")
+	f.BoolVar(&drop, "drop", false, "whatever happened, it is over")
+	cmd.MarkFlagsOneRequired("sent", "not-sent", "drop")
+	cmd.MarkFlagsMutuallyExclusive("sent", "not-sent", "drop")
+	w.flags(cmd)
+	return cmd
+}
+
+func printInspection(w io.Writer, r redrive.Response, now time.Time) {
+	if m := r.Message; m != nil {
+		for _, line := range [][2]any{
+			{"MESSAGE", m.ID}, {"job", dash(m.Job)}, {"class", m.Class}, {"cause", m.Cause}, {"error", dash(m.Memory.Error)},
+			{"isolated", when(m.Memory.At, now)}, {"sent", when(m.SentAt, now)}, {"received", fmt.Sprint(m.ReceiveCount, " times")},
+			{"bytes", m.Bytes}, {"attributes", strings.Join(slices.Sorted(maps.Keys(m.Attributes)), ", ")},
+			{"unreadable", dash(m.Unreadable)}, {"redrive would", fmt.Sprint(m.Action, ": ", m.Why)},
+		} {
+			row(w, line[0], line[1])
+		}
+		if m.Body != "" {
+			row(w, "payload", m.Body)
+		}
+		if m.Entry != nil {
+			say(w, "\n")
+			printEntry(w, *m.Entry, now)
+		}
+		return
+	}
+	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD")
+	for _, g := range r.Groups {
+		row(w, g.Class, g.Cause, g.Kind, g.Count, when(g.Oldest, now), actionsOf(g.Actions))
+	}
+	say(w, "\n")
+	if len(r.Groups) > 0 {
+		row(w, "SAMPLE", "JOB", "ISOLATED", "GENERATION", "ERROR", "WHY")
+	}
+	for _, g := range r.Groups {
+		for _, s := range g.Samples {
+			row(w, s.Message, dash(s.Job), when(s.IsolatedAt, now), s.Generation, dash(s.Error), fmt.Sprint(s.Action, ": ", s.Why))
+		}
+	}
+	if s := r.Scan; s != nil {
+		say(w, "\n%d of about %d messages seen", s.Seen, s.Holds)
+		if s.Partial != "" {
+			say(w, ": only a part, %s", plain(s.Partial))
+		}
+		say(w, ".\n")
+	}
+}
+
+func actionsOf(actions map[redrive.Action]int) string {
+	var list []string
+	for _, a := range slices.Sorted(maps.Keys(actions)) {
+		list = append(list, fmt.Sprintf("%s %d", a, actions[a]))
+	}
+	return strings.Join(list, ", ")
+}
+
+func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
+	say(w, "\n")
+	row(w, "PLAN", p.ID)
+	row(w, "by", p.By)
+	row(w, "reason", p.Reason)
+	row(w, "selected", fmt.Sprintf("%d messages, %d bytes: %s", p.Selected, p.Bytes, actionsOf(p.Actions)))
+	rate, takes := "none", "as fast as it goes"
+	if p.RatePerSecond > 0 {
+		rate = fmt.Sprintf("%d per second", p.RatePerSecond)
+		takes = "about " + (time.Duration(p.Actions[redrive.Redrive]/p.RatePerSecond+1) * time.Second).String()
+	}
+	row(w, "canary", p.Canary)
+	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
+	row(w, "expires", when(p.ExpiresAt, now))
+	row(w, "digest", p.Digest)
+	switch {
+	case p.ApprovedBy != "":
+		row(w, "approved", fmt.Sprintf("by %s: %s", p.ApprovedBy, p.ApprovalReason))
+	case p.Approval != "":
+		row(w, "needs approval", p.Approval)
+	}
+	if p.Partial != "" {
+		row(w, "partial", p.Partial)
+	}
+}
+
+func printRun(w io.Writer, r *redrive.RunView, now time.Time) {
+	row(w, "RUN", r.ID)
+	row(w, "plan", r.Plan)
+	row(w, "state", r.State)
+	if r.Why != "" {
+		row(w, "why", r.Why)
+	}
+	row(w, "by", fmt.Sprintf("%s: %s", r.By, r.Reason))
+	row(w, "started", when(r.StartedAt, now))
+	row(w, "updated", when(r.UpdatedAt, now))
+	row(w, "total", r.Total)
+	for _, what := range slices.Sorted(maps.Keys(r.Counts)) {
+		row(w, what, r.Counts[what])
+	}
+	row(w, "canary", cmp.Or(r.Canary, "-"))
+	if r.OwnerGone {
+		row(w, "owner", "gone: run it again to continue")
+	}
+	for _, watched := range r.Watched {
+		if watched.Verdict == "failed" {
+			row(w, "failed", watched.Job+": "+watched.Why)
+		}
+	}
+}
+
+func printSwitch(w io.Writer, s *redrive.Switch) {
+	switch {
+	case s == nil:
+	case s.On:
+		say(w, "\nThe kill switch is on, by %s: %s\n", plain(s.By), plain(s.Reason))
+	default:
+		say(w, "\nThe kill switch is off.\n")
+	}
+}

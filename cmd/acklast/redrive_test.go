@@ -1,0 +1,68 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"acklast/internal/redrive"
+)
+
+// The commands against the redrive function that "acklast local" runs.
+func TestRedriveCommands(t *testing.T) {
+	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1", "--output", "json")
+	var report localReport
+	if err := json.Unmarshal([]byte(r.stdout.String()), &report); err != nil {
+		t.Fatal(err)
+	}
+	user := &cli{t: t, env: map[string]string{"AWS_ENDPOINT_URL": report.Endpoint, envStack: r.stack}}
+	// A job whose record is missing, and a body nobody can read.
+	user.must("send", `{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"h-1","resourceId":"room","units":1}}`)
+	var seen redrive.Response
+	eventually(t, 20e9, func() bool {
+		seen = decode[redrive.Response](t, user.must("dlq", "--output", "json"))
+		return len(seen.Groups) == 1
+	}, func() string { return r.stderr.String() })
+	id := seen.Groups[0].Samples[0].Message
+	contains(t, user.must("dlq").stdout, "rejected", "reservation.expire/r-1/h-1", "redrive 1", "1 of about 1 messages seen")
+	shown := user.must("dlq", "--show", id)
+	contains(t, shown.stdout, id, "reservation.expire/r-1/h-1")
+	if strings.Contains(shown.stdout, `"commandId"`) {
+		t.Error("the payload is shown without having been asked for")
+	}
+	contains(t, user.must("dlq", "--show", id, "--payload").stdout, `"commandId":"h-1"`)
+
+	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
+	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")
+	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
+	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "x")
+
+	// Not confirmed: nothing runs.
+	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)
+	// Its record is still missing, so its canary fails: exit code 3, and the reason.
+	failed := user.run("redrive", "run", plan.ID, "--yes")
+	if failed.code != exitStopped {
+		t.Fatalf("exit code %d\n%s%s", failed.code, failed.stdout, failed.stderr)
+	}
+	contains(t, failed.stdout, "stopped", "the canary failed", "isolated again")
+	if got := user.run("redrive", "status", plan.Run); got.code != exitStopped {
+		t.Errorf("status: exit code %d", got.code)
+	}
+
+	user.must("redrive", "stop", "--by", "ada", "--reason", "looks wrong")
+	contains(t, user.must("redrive", "list").stdout, plan.Run, "stopped", "The kill switch is on, by ada")
+	user.must("redrive", "resume", "--by", "ada", "--reason", "go on")
+	contains(t, user.must("redrive", "revoke", plan.Run, "--by", "ada", "--reason", "enough").stdout, "revoked")
+
+	user.refused(exitRefused, []string{"is isolated with class", "only an isolated ambiguous job is decided"}, "decide", "reservation.expire/r-1/h-1", "--drop", "--by", "g", "--reason", "x")
+	user.refused(exitRefused, []string{"sent"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--drop", "--by", "g", "--reason", "x")
+
+	id = decode[redrive.Response](t, user.must("dlq", "--output", "json")).Groups[0].Samples[0].Message
+	contains(t, user.must("discard", id, "--by", "grace", "--reason", "never existed").stdout, "discarded")
+	contains(t, user.must("job", "r-1").stdout, "terminal", "discarded")
+	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
+		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
+	}
+}

@@ -1,0 +1,501 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/redrive"
+	"acklast/internal/reservation"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+// redriver is the compiled redrive function, built once.
+var redriver = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(filepath.Dir(bootstrap), "redrive")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	root, _ := local.FindCheckout(".")
+	out := filepath.Join(dir, "bootstrap")
+	return out, local.BuildFunction(context.Background(), root, "redrive", out, os.Stderr)
+})
+
+// governed is a stack of this test's own with the redrive function, between which and AWS stands a
+// proxy of its own.
+type governed struct {
+	*embedded
+	between *faults.Proxy
+	name    string
+}
+
+func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
+	t.Helper()
+	if deployed() {
+		t.Skip("breaks things on purpose, which only the embedded AWS allows")
+	}
+	t.Parallel()
+	binary, err := redriver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack := fmt.Sprintf("e2e-r%d-%d", time.Now().UnixNano(), governedStacks.Add(1))
+	g := &governed{embedded: &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}, name: topology.NamesOf(stack).RedriveFunction}
+	settings := topology.Scaled()
+	env, err := local.Start(t.Context(), local.Config{
+		Stack: stack, Settings: settings, WorkerBinary: bootstrap, Grace: time.Second, Logs: multi{g.tally, g.logs},
+		WorkerEndpoint: func(endpoint string) string {
+			g.faults = faults.New(endpoint)
+			t.Cleanup(g.faults.Close)
+			return g.faults.URL()
+		},
+		Functions: []local.Function{{
+			Name: g.name, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+			EnvFor: func(urls worker.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			},
+			EndpointFor: func(endpoint string) string {
+				g.between = faults.New(endpoint)
+				t.Cleanup(g.between.Close)
+				return g.between.URL()
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.env = env
+	t.Cleanup(func() {
+		_ = env.Close()
+		if t.Failed() {
+			t.Logf("the functions' logs:\n%s", g.logs)
+		}
+	})
+	g.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(env.QueueURLs()), settings)
+	return g
+}
+
+var governedStacks atomic.Int64
+
+// try makes a request of the redrive function.
+func (g *governed) try(r redrive.Request) (redrive.Response, error) {
+	g.Helper()
+	if r.By == "" {
+		r.By, r.Reason = "ada", "test"
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		g.Fatal(err)
+	}
+	var resp redrive.Response
+	out, err := g.env.Invoke(g.Context(), g.name, raw)
+	if err == nil {
+		err = json.Unmarshal(out, &resp)
+	}
+	return resp, err
+}
+
+func (g *governed) ask(r redrive.Request) redrive.Response {
+	g.Helper()
+	resp, err := g.try(r)
+	if err != nil {
+		g.Fatalf("%s: %v", r.Action, err)
+	}
+	return resp
+}
+
+// supply writes by hand the record whose absence isolated a job: held, with its units taken.
+func (g *governed) supply(h reservation.Hold) {
+	g.Helper()
+	str := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	num := func(n int64) types.AttributeValue { return &types.AttributeValueMemberN{Value: fmt.Sprint(n)} }
+	_, err := g.db.PutItem(g.Context(), &dynamodb.PutItemInput{TableName: &g.names.ReservationsTable, Item: map[string]types.AttributeValue{
+		"reservation_id": str(h.ReservationID), "command_id": str(h.CommandID), "resource_id": str(h.ResourceID), "units": num(h.Units),
+		"state": str(string(reservation.Held)), "expires_at": num(h.ExpiresAt.UnixMilli()), "updated_at": num(time.Now().UnixMilli()),
+	}})
+	if err != nil {
+		g.Fatal(err)
+	}
+	_, err = g.db.UpdateItem(g.Context(), &dynamodb.UpdateItemInput{
+		TableName: &g.names.ResourcesTable, Key: map[string]types.AttributeValue{"resource_id": str(h.ResourceID)},
+		UpdateExpression:          aws.String("SET #available = #available - :units"),
+		ExpressionAttributeNames:  map[string]string{"#available": "available"},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":units": num(h.Units)},
+	})
+	if err != nil {
+		g.Fatal(err)
+	}
+}
+
+// The drill: one job without its record, healthy ones beside it, a malformed one.
+func TestRedriveDrill(t *testing.T) {
+	g := newGoverned(t, topology.ScaledRedrive())
+	missing := g.hold("missing", 2, 0)
+	g.send(g.body(missing), map[string]job.Attribute{
+		"tenant": {Type: "String", String: "blue"}, "raw": {Type: "Binary.z", Binary: []byte{0, 255}}})
+	g.send(`{"kind":"reservation.expire","payload":`, nil)
+	healthy := []reservation.Hold{}
+	for i := range 5 {
+		healthy = append(healthy, g.place(g.hold(fmt.Sprint("healthy-", i), 1, 0)))
+	}
+	for _, h := range healthy {
+		g.ends(h, ledger.Done)
+	}
+	g.ends(missing, ledger.Isolated)
+	g.until("both are on the DLQ", func() bool { return g.depth(lanes.ToDLQ).Visible == 2 })
+
+	seen := g.ask(redrive.Request{Action: "inspect"})
+	if seen.Scan.Seen != 2 || len(seen.Groups) != 2 {
+		t.Fatalf("inspected %+v %+v", seen.Scan, seen.Groups)
+	}
+	var id, bad string
+	for _, group := range seen.Groups {
+		switch group.Class {
+		case job.Rejected:
+			id = group.Samples[0].Message
+		case job.Invalid:
+			bad = group.Samples[0].Message
+		}
+	}
+	shown := g.ask(redrive.Request{Action: "inspect", Message: id, Payload: true}).Message
+	if shown == nil || shown.Body != g.body(missing) || shown.Attributes["raw"] != "Binary.z" || shown.Entry == nil || shown.Entry.Redrives != 0 {
+		t.Fatalf("shown %+v", shown)
+	}
+	g.wantDLQ(2)
+
+	// Its record is supplied, and that one alone is redriven.
+	g.supply(missing)
+	got := g.ask(redrive.Request{Action: "run", Message: id})
+	if got.Run == nil || got.Run.State != redrive.Done || got.Run.Counts["sent"] != 1 {
+		t.Fatalf("run %+v %s", got.Run, got.Refused)
+	}
+	e := g.ends(missing, ledger.Done)
+	if e.Redrives != 1 || e.Run != got.Run.ID {
+		t.Errorf("entry %+v", e)
+	}
+	g.wantDLQ(1)
+	again := g.ask(redrive.Request{Action: "run", Message: id})
+	if !strings.Contains(again.Refused, "nothing on the DLQ") {
+		t.Errorf("its second redrive: %+v", again)
+	}
+	g.dry() // and so everything is logged
+	if n := g.tally.Effects(g.key(missing)); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	discarded := g.ask(redrive.Request{Action: "discard", Messages: []string{bad}})
+	if len(discarded.Results) != 1 || discarded.Results[0].Result != "discarded" {
+		t.Errorf("discard %+v", discarded)
+	}
+	g.wantDLQ(0)
+}
+
+// One by id, of many: the others keep ids, bodies and attributes.
+func TestRedriveOneOfMany(t *testing.T) {
+	g := newGoverned(t, topology.ScaledRedrive())
+	many := 10_000
+	if testing.Short() {
+		many = 1000
+	}
+	want := map[string]int{}
+	moves := make([]lanes.Move, 0, 1000)
+	flush := func() {
+		for _, err := range g.queues.Send(t.Context(), lanes.ToDLQ, moves) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		moves = moves[:0]
+	}
+	content := func(m job.Message) string {
+		return fmt.Sprint(m.Body, m.Attributes["n"], m.Memory.Class, m.Memory.Error)
+	}
+	for i := range many {
+		h := g.hold(fmt.Sprint("many-", i), 1, 0)
+		m := job.Message{Body: g.body(h), Attributes: map[string]job.Attribute{"n": {Type: "Number", String: fmt.Sprint(i)}},
+			Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, Error: "down", At: time.Now().UTC().Truncate(time.Millisecond)}}
+		want[content(m)]++
+		if moves = append(moves, lanes.Move{Message: m}); len(moves) == cap(moves) {
+			flush()
+		}
+	}
+	flush()
+	h := g.hold("many-77", 1, 0)
+	g.supply(h)
+	found := g.ask(redrive.Request{Action: "inspect", Select: &redrive.Filter{Keys: []string{g.key(h)}}})
+	if len(found.Groups) != 1 || found.Scan.Seen != many {
+		t.Fatalf("inspected %+v %+v", found.Scan, found.Groups)
+	}
+	got := g.ask(redrive.Request{Action: "run", Message: found.Groups[0].Samples[0].Message})
+	if got.Run == nil || got.Run.State != redrive.Done {
+		t.Fatalf("run %+v %s", got.Run, got.Refused)
+	}
+	g.ends(h, ledger.Done)
+	ids := map[string]bool{}
+	for {
+		received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 10*time.Minute, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(received) == 0 {
+			break
+		}
+		for _, m := range received {
+			ids[m.ID] = true
+			want[content(m.Message)]--
+		}
+	}
+	if len(ids) != many-1 {
+		t.Errorf("%d others are visible, want %d", len(ids), many-1)
+	}
+	missing := 0
+	for _, n := range want {
+		if n != 0 {
+			missing += n
+		}
+	}
+	if missing != 1 {
+		t.Errorf("%d bodies are not there as they were, want the redriven one alone", missing)
+	}
+}
+
+// A spent budget is fresh after a redrive, and generations end.
+func TestRedriveBudgetAndGenerations(t *testing.T) {
+	g := newGoverned(t, topology.ScaledRedrive())
+	h := g.hold("spent", 2, 0)
+	mend := g.damaged(h, 0)
+	g.place(h)
+	g.ends(h, ledger.Isolated)
+	for generation := 1; generation <= g.settings.MaxRedrives; generation++ {
+		before := g.entry(g.key(h)).Attempts
+		plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan
+		if plan == nil || plan.Actions[redrive.Redrive] != 1 {
+			t.Fatalf("generation %d: plan %+v", generation, plan)
+		}
+		run := g.ask(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if run.State != redrive.Stopped || !strings.Contains(run.Why, "canary") {
+			t.Fatalf("generation %d: %+v", generation, run)
+		}
+		e := g.ends(h, ledger.Isolated)
+		if e.Redrives != generation || e.Attempts-before != g.settings.MaxAttempts {
+			t.Fatalf("generation %d: %d attempts, entry %+v", generation, e.Attempts-before, e)
+		}
+		g.until("it is on the DLQ", func() bool { return g.depth(lanes.ToDLQ).Visible == 1 })
+	}
+	mend()
+	plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan
+	if plan.Actions[redrive.Limit] != 1 {
+		t.Errorf("past the limit: %+v", plan)
+	}
+	if run := g.ask(redrive.Request{Action: "run", Plan: plan.ID}).Run; run.Total != 0 || g.entry(g.key(h)).Redrives != g.settings.MaxRedrives {
+		t.Errorf("ran past the limit: %+v", run)
+	}
+	// Named, and with somebody else's approval, it goes once more.
+	var id string
+	for _, group := range g.ask(redrive.Request{Action: "inspect"}).Groups {
+		id = group.Samples[0].Message
+	}
+	asked := g.ask(redrive.Request{Action: "run", Message: id})
+	if asked.Plan == nil || !strings.Contains(asked.Refused, "approval") {
+		t.Fatalf("%+v", asked)
+	}
+	g.ask(redrive.Request{Action: "approve", Plan: asked.Plan.ID, By: "grace", Reason: "mended"})
+	if run := g.ask(redrive.Request{Action: "run", Plan: asked.Plan.ID}).Run; run == nil || run.State != redrive.Done {
+		t.Fatalf("run %+v", run)
+	}
+	g.ends(h, ledger.Done)
+	g.dry()
+	if n := g.tally.Effects(g.key(h)); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// SIGKILL of the redrive process at every step, each on queues of its own: before the call and after it.
+func TestRedriveKilledAnywhere(t *testing.T) {
+	steps := map[string]struct {
+		operation string
+		match     string
+		skip      int
+	}{
+		"lock":          {operation: "PutItem", match: `"lock"`},
+		"run":           {operation: "PutItem", match: `"run#`, skip: 1},
+		"audit intent":  {operation: "BatchWriteItem", match: "#intent#"},
+		"reopen":        {operation: "UpdateItem", match: "-ledger"},
+		"second reopen": {operation: "UpdateItem", match: "-ledger", skip: 2},
+		"send":          {operation: "SendMessageBatch"},
+		"delete":        {operation: "DeleteMessageBatch"},
+		"audit result":  {operation: "BatchWriteItem", match: "#sent#"},
+		"release":       {operation: "ChangeMessageVisibilityBatch"},
+		"unlock":        {operation: "PutItem", match: `\"owner\":\"\"`},
+	}
+	for name, step := range steps {
+		for _, done := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, done %v", name, done), func(t *testing.T) {
+				numbers := topology.ScaledRedrive()
+				numbers.Timeout, numbers.PauseMargin, numbers.ScanTime = 8*time.Second, time.Second, 4*time.Second
+				numbers.Canary, numbers.CanaryWait = 2, 5*time.Second
+				g := newGoverned(t, numbers)
+				const jobs = 6
+				var holds []reservation.Hold
+				for i := range jobs { // records that are missing for now
+					h := g.hold(fmt.Sprint("lost-", i), 1, 0)
+					g.send(g.body(h), nil)
+					holds = append(holds, h)
+				}
+				g.send("malformed", nil)
+				g.until("all are isolated", func() bool { return g.depth(lanes.ToDLQ).Visible == jobs+1 })
+				for _, h := range holds {
+					g.supply(h)
+				}
+				plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{Classes: []job.Class{job.Rejected}}}).Plan
+				if plan == nil || plan.Actions[redrive.Redrive] != jobs {
+					t.Fatalf("plan %+v", plan)
+				}
+				var count, killed atomic.Int32
+				hit := make(chan struct{})
+				// Killed while the call is held back, or when it is made and its answer held back.
+				fault := faults.Delay(time.Minute)
+				if done {
+					fault = faults.HoldAnswer(func() { close(hit) })
+				}
+				remove := g.between.Add(faults.Rule{Operation: step.operation, Match: func(body []byte) bool {
+					if !strings.Contains(string(body), step.match) || int(count.Add(1)) <= step.skip || !killed.CompareAndSwap(0, 1) {
+						return false
+					}
+					if !done {
+						close(hit)
+					}
+					return true
+				}, Fault: fault})
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					_, _ = g.try(redrive.Request{Action: "run", Plan: plan.ID})
+				}()
+				select {
+				case <-hit:
+				case <-time.After(30 * time.Second):
+					t.Fatal("the step was never reached")
+				}
+				g.env.KillFunction(g.name)
+				<-ended
+				remove()
+				// Again, until it is done: the first request perhaps never made the run.
+				g.until("it is done", func() bool {
+					resp, err := g.try(redrive.Request{Action: "run", Plan: plan.ID})
+					if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
+						resp, err = g.try(redrive.Request{Action: "run", Run: plan.Run})
+					}
+					if err != nil || resp.Run == nil || resp.Run.State != redrive.Done {
+						time.Sleep(300 * time.Millisecond)
+						return false
+					}
+					return true
+				})
+				for _, h := range holds {
+					if e := g.ends(h, ledger.Done); e.Redrives != 1 {
+						t.Errorf("entry %+v", e)
+					}
+				}
+				g.dry() // and so everything is logged
+				for _, h := range holds {
+					if n := g.tally.Effects(g.key(h)); n != 1 {
+						t.Errorf("%d effects of %s", n, g.key(h))
+					}
+				}
+				g.wantAvailable(100)
+				g.wantDLQ(1)
+			})
+		}
+	}
+}
+
+func TestRedriveKillSwitchAndRevoke(t *testing.T) {
+	numbers := topology.ScaledRedrive()
+	g := newGoverned(t, numbers)
+	const jobs = 40
+	var holds []reservation.Hold
+	for i := range jobs {
+		h := g.hold(fmt.Sprint("lost-", i), 1, 0)
+		g.send(g.body(h), nil)
+		holds = append(holds, h)
+	}
+	g.until("all are isolated", func() bool { return g.depth(lanes.ToDLQ).Visible == jobs })
+	for _, h := range holds {
+		g.supply(h)
+	}
+	plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}, RatePerSecond: 5}).Plan
+	done := make(chan redrive.Response)
+	go func() {
+		resp, err := g.try(redrive.Request{Action: "run", Plan: plan.ID})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- resp
+	}()
+	g.until("the canary passed and more is sent", func() bool { return g.depth(lanes.ToDLQ).Visible+g.depth(lanes.ToDLQ).InFlight <= jobs-10 })
+	// A second process stops what the first one does.
+	if resp := g.ask(redrive.Request{Action: "stop"}); !resp.Switch.On {
+		t.Errorf("%+v", resp)
+	}
+	stopped := (<-done).Run
+	if stopped == nil || stopped.State != redrive.Stopped || stopped.Counts["sent"] >= jobs {
+		t.Fatalf("run %+v", stopped)
+	}
+	if d := g.depth(lanes.ToDLQ); d.Visible+d.InFlight != jobs-stopped.Counts["sent"] {
+		t.Errorf("%d sent, and the DLQ has %+v", stopped.Counts["sent"], d)
+	}
+	g.ask(redrive.Request{Action: "resume"})
+
+	// Its lane paused, what it sends waits; revoked, the waiting ones go back and nothing is lost.
+	g.env.Pause(job.Recovery)
+	go func() {
+		resp, _ := g.try(redrive.Request{Action: "run", Run: plan.Run})
+		done <- resp
+	}()
+	// A continued run whose canary passed needs no new one.
+	g.until("some are waiting", func() bool { return g.depth(lanes.ToRecovery).Visible >= 5 })
+	if resp := g.ask(redrive.Request{Action: "revoke", Run: plan.Run}); resp.Run.State != redrive.Revoked {
+		t.Errorf("%+v", resp)
+	}
+	if run := (<-done).Run; run == nil || run.State != redrive.Revoked {
+		t.Errorf("run %+v", run)
+	}
+	waiting := g.depth(lanes.ToRecovery)
+	g.env.Resume(job.Recovery)
+	g.dry()
+	isolated := 0
+	for _, h := range holds {
+		if e := g.entry(g.key(h)); e.Status == ledger.Isolated {
+			isolated++
+			if e.Redrives != 0 {
+				t.Errorf("it never ran, but counts: %+v", e)
+			}
+		}
+	}
+	if want := jobs - stopped.Counts["sent"]; isolated != want || waiting.Visible < 5 {
+		t.Errorf("%d isolated, want %d; %+v were waiting", isolated, want, waiting)
+	}
+	g.wantDLQ(isolated)
+	// Nobody holds them, also not the revoked run: a fresh plan sees them all.
+	if plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan; plan == nil || plan.Selected != isolated {
+		t.Errorf("plan %+v", plan)
+	}
+}

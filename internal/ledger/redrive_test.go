@@ -1,0 +1,89 @@
+package ledger_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+)
+
+func TestRedrive(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}
+	d := job.Delivery{Key: "k", Token: "t", Envelope: job.Envelope{Kind: "test", NotBefore: now.Add(-time.Hour), Deadline: now.Add(-30 * time.Minute)}}
+	isolated := ledger.Entry{Key: "k", Status: ledger.Isolated, Version: 3, Attempts: 4, LastClass: job.Transient}
+	with := func(f func(*ledger.Entry)) ledger.Entry { e := isolated; f(&e); return e }
+	for name, c := range map[string]struct {
+		e    ledger.Entry
+		x    ledger.Redriving
+		want error
+		// of the entry afterwards
+		redrives int
+	}{
+		"isolated":             {isolated, ledger.Redriving{Run: "r"}, nil, 1},
+		"absent":               {ledger.Entry{}, ledger.Redriving{Run: "r"}, nil, 1},
+		"absent, redriven":     {ledger.Entry{}, ledger.Redriving{Run: "r", Generation: 2}, nil, 3},
+		"other generation":     {with(func(e *ledger.Entry) { e.Redrives = 1 }), ledger.Redriving{Run: "r"}, ledger.ErrDrift, 1},
+		"opened by this run":   {with(func(e *ledger.Entry) { e.Status, e.Run, e.Redrives = ledger.Pending, "r", 1 }), ledger.Redriving{Run: "r"}, ledger.ErrOpened, 1},
+		"opened by another":    {with(func(e *ledger.Entry) { e.Status, e.Run, e.Redrives = ledger.Pending, "q", 1 }), ledger.Redriving{Run: "r"}, ledger.ErrDrift, 1},
+		"pending when planned": {with(func(e *ledger.Entry) { e.Status, e.Run, e.Redrives = ledger.Pending, "q", 1 }), ledger.Redriving{Run: "r", Generation: 1}, nil, 1},
+		"final":                {with(func(e *ledger.Entry) { e.Status = ledger.Done }), ledger.Redriving{Run: "r"}, ledger.ErrFinal, 0},
+		"at the limit":         {with(func(e *ledger.Entry) { e.Redrives = 3 }), ledger.Redriving{Run: "r", Generation: 3}, ledger.ErrDrift, 3},
+		"limit overridden":     {with(func(e *ledger.Entry) { e.Redrives = 3 }), ledger.Redriving{Run: "r", Generation: 3, Override: true}, nil, 4},
+		"ambiguous":            {with(func(e *ledger.Entry) { e.LastClass = job.Ambiguous }), ledger.Redriving{Run: "r"}, ledger.ErrDrift, 0},
+		"decided":              {with(func(e *ledger.Entry) { e.LastClass, e.Decided = job.Ambiguous, ledger.NotSent }), ledger.Redriving{Run: "r"}, nil, 1},
+	} {
+		got, err := r.Redrive(c.e, d, c.x, now)
+		if !errors.Is(err, c.want) || got.Redrives != c.redrives {
+			t.Errorf("%s: redrives %d, %v", name, got.Redrives, err)
+		}
+		if err == nil && (got.Status != ledger.Pending || got.Run != "r") {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if err == nil && c.e.Status != ledger.Pending && !got.Deadline.Equal(now.Add(30*time.Minute)) {
+			t.Errorf("%s: deadline %v, want the original length from now on", name, got.Deadline)
+		}
+		if err == nil && c.e.Status == ledger.Isolated && got.BudgetFrom != 4 {
+			t.Errorf("%s: budget from %d", name, got.BudgetFrom)
+		}
+	}
+	var notYet *ledger.NotYetError
+	live := with(func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, now.Add(time.Second) })
+	if _, err := r.Redrive(live, d, ledger.Redriving{Run: "r"}, now); !errors.As(err, &notYet) {
+		t.Errorf("live lease: %v", err)
+	}
+}
+
+func TestDiscardAndRevoke(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}
+	d := job.Delivery{Message: job.Message{ID: "m"}, Key: "k", Envelope: job.Envelope{Kind: "test"}}
+	if e, err := r.Discard(ledger.Entry{}, d, now); err != nil || e.Status != ledger.Terminal || e.Key != "k" || !e.TTL.Equal(now.Add(time.Hour)) {
+		t.Errorf("absent: %+v %v", e, err)
+	}
+	if e, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Done, Outcome: "sent"}, d, now); !errors.Is(err, ledger.ErrFinal) || e.Outcome != "sent" {
+		t.Errorf("final: %+v %v", e, err)
+	}
+	if _, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Isolated, LastClass: job.Ambiguous}, d, now); !errors.Is(err, ledger.ErrUndecidable) {
+		t.Errorf("ambiguous: %v", err)
+	}
+	var notYet *ledger.NotYetError
+	if _, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Running}, d, now); !errors.As(err, &notYet) {
+		t.Errorf("running without a lease time: %v", err)
+	}
+	open := ledger.Entry{Version: 2, Status: ledger.Pending, Run: "r", Redrives: 2, Attempts: 5, BudgetFrom: 5}
+	if e, err := r.Revoke(open, d, "r", now); err != nil || e.Redrives != 1 || e.Status != ledger.Isolated || e.IsolatedMessageID != "m" {
+		t.Errorf("never ran: %+v %v", e, err)
+	}
+	open.Attempts = 6
+	if e, err := r.Revoke(open, d, "r", now); err != nil || e.Redrives != 2 {
+		t.Errorf("ran: %+v %v", e, err)
+	}
+	for _, e := range []ledger.Entry{{}, {Version: 1, Status: ledger.Pending, Run: "q"}, {Version: 1, Status: ledger.Isolated, Run: "r"}} {
+		if _, err := r.Revoke(e, d, "r", now); !errors.Is(err, ledger.ErrOtherRun) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+// Package operations keeps the redrive's plans, runs, audit, lock and switch in DynamoDB.
+//
+// It promises that a Put replaces exactly the version it was made from, and that it knows its own
+// write again when the answer was lost. Reads are consistent.
+package operations
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"acklast/internal/dynamo"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+)
+
+// API is what a Table needs of the SDK's client.
+type API interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+}
+
+// Table is the operations table. It may be used concurrently.
+type Table struct {
+	api  API
+	name string
+}
+
+// New returns the table of the given name.
+func New(api API, name string) *Table { return &Table{api: api, name: name} }
+
+// The attributes of an item. None is a prefix of another.
+const (
+	attrPK      = "pk"
+	attrSK      = "sk"
+	attrDoc     = "doc"
+	attrVersion = "version"
+	attrTTL     = "ttl"
+	// attrWrite is the token of the write that made the version.
+	attrWrite = "write_id"
+)
+
+const (
+	// maxBatch is the most items of one BatchWriteItem.
+	maxBatch = 25
+	// batchTries is how often what a batch left unprocessed is written again.
+	batchTries = 6
+	firstPause = 25 * time.Millisecond
+)
+
+type item = map[string]types.AttributeValue
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func marshal(r redrive.Record, write string) item {
+	it := item{
+		attrPK: text(r.PK), attrSK: text(r.SK), attrDoc: text(string(r.Doc)),
+		attrVersion: number(r.Version), attrWrite: text(write),
+	}
+	if !r.TTL.IsZero() {
+		it[attrTTL] = number(r.TTL.Unix())
+	}
+	return it
+}
+
+func unmarshal(it item) (r redrive.Record, write string, err error) {
+	str := func(name string) string {
+		if s, ok := it[name].(*types.AttributeValueMemberS); ok {
+			return s.Value
+		}
+		return ""
+	}
+	r = redrive.Record{PK: str(attrPK), SK: str(attrSK), Doc: []byte(str(attrDoc))}
+	n, ok := it[attrVersion].(*types.AttributeValueMemberN)
+	if !ok {
+		return r, "", fmt.Errorf("document %s %s has no version", r.PK, r.SK)
+	}
+	if r.Version, err = strconv.ParseInt(n.Value, 10, 64); err != nil || r.Version < 1 {
+		return r, "", fmt.Errorf("document %s %s has version %q", r.PK, r.SK, n.Value)
+	}
+	return r, str(attrWrite), nil
+}
+
+// Get reads a document; one that is missing has Version 0.
+func (t *Table) Get(ctx context.Context, pk, sk string) (redrive.Record, error) {
+	r, _, err := t.get(ctx, pk, sk)
+	return r, err
+}
+
+func (t *Table) get(ctx context.Context, pk, sk string) (redrive.Record, string, error) {
+	out, err := t.api.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &t.name, Key: item{attrPK: text(pk), attrSK: text(sk)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return redrive.Record{}, "", fmt.Errorf("get document: %w", dynamo.Translate(err))
+	}
+	if len(out.Item) == 0 {
+		return redrive.Record{PK: pk, SK: sk}, "", nil
+	}
+	return unmarshal(out.Item)
+}
+
+// Put writes a document on condition that the stored version is the record's. A document that is
+// another by now is redrive.ErrChanged.
+func (t *Table) Put(ctx context.Context, r redrive.Record) (redrive.Record, error) {
+	write := rand.Text()
+	next := r
+	next.Version++
+	in := &dynamodb.PutItemInput{TableName: &t.name, Item: marshal(next, write)}
+	if r.Version == 0 {
+		in.ConditionExpression = aws.String("attribute_not_exists(#pk)")
+		in.ExpressionAttributeNames = map[string]string{"#pk": attrPK}
+	} else {
+		in.ConditionExpression = aws.String("#version = :expected")
+		in.ExpressionAttributeNames = map[string]string{"#version": attrVersion}
+		in.ExpressionAttributeValues = item{":expected": number(r.Version)}
+	}
+	_, err := t.api.PutItem(ctx, in)
+	err = dynamo.Translate(err)
+	var failed *dynamo.ConditionError
+	switch {
+	case err == nil:
+		return next, nil
+	case !errors.As(err, &failed):
+		return r, fmt.Errorf("put document: %w", err)
+	}
+	// Perhaps by this very write, whose answer was lost and which the SDK repeated.
+	found, by, err := t.get(ctx, r.PK, r.SK)
+	if err != nil {
+		return r, err
+	}
+	if by == write {
+		return next, nil
+	}
+	return found, redrive.ErrChanged
+}
+
+// Append writes documents under keys that nobody else uses.
+func (t *Table) Append(ctx context.Context, records []redrive.Record) error {
+	write := rand.Text()
+	requests := make([]types.WriteRequest, len(records))
+	for i, r := range records {
+		r.Version = 1
+		requests[i] = types.WriteRequest{PutRequest: &types.PutRequest{Item: marshal(r, write)}}
+	}
+	for len(requests) > 0 {
+		n := min(maxBatch, len(requests))
+		if err := t.writeBatch(ctx, requests[:n]); err != nil {
+			return err
+		}
+		requests = requests[n:]
+	}
+	return nil
+}
+
+func (t *Table) writeBatch(ctx context.Context, requests []types.WriteRequest) error {
+	for try := range batchTries {
+		out, err := t.api.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
+			RequestItems: map[string][]types.WriteRequest{t.name: requests}})
+		if err != nil {
+			return fmt.Errorf("append documents: %w", dynamo.Translate(err))
+		}
+		if requests = out.UnprocessedItems[t.name]; len(requests) == 0 {
+			return nil
+		}
+		pause := time.NewTimer(firstPause << try)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("append documents: %w: %w", ledger.ErrUnavailable, ctx.Err())
+		}
+	}
+	return fmt.Errorf("append documents: %w: %d were not processed", ledger.ErrUnavailable, len(requests))
+}
+
+// Query calls each for every document of a partition whose sort key has the prefix, in their order.
+func (t *Table) Query(ctx context.Context, pk, prefix string, each func(redrive.Record) error) error {
+	in := &dynamodb.QueryInput{
+		TableName: &t.name, ConsistentRead: aws.Bool(true),
+		KeyConditionExpression:    aws.String("#pk = :pk"),
+		ExpressionAttributeNames:  map[string]string{"#pk": attrPK},
+		ExpressionAttributeValues: item{":pk": text(pk)},
+	}
+	if prefix != "" {
+		in.KeyConditionExpression = aws.String("#pk = :pk AND begins_with(#sk, :prefix)")
+		in.ExpressionAttributeNames["#sk"] = attrSK
+		in.ExpressionAttributeValues[":prefix"] = text(prefix)
+	}
+	for pages := dynamodb.NewQueryPaginator(t.api, in); pages.HasMorePages(); {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("query documents: %w", dynamo.Translate(err))
+		}
+		for _, it := range page.Items {
+			r, _, err := unmarshal(it)
+			if err != nil {
+				return err
+			}
+			if err := each(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

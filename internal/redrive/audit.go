@@ -1,0 +1,123 @@
+package redrive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"acklast/internal/ledger"
+)
+
+// auditShards spreads a run's audit over partitions, so that 500 messages a second, two lines each,
+// stay far below the 1,000 writes a second that one partition takes.
+const auditShards = 16
+
+// What an audit line says happened.
+const (
+	// auditIntent is written before anything is done to a message, every other line after it.
+	auditIntent = "intent"
+	// auditSent: sent to the recovery lane and deleted from the DLQ.
+	auditSent = "sent"
+	// auditUndeleted: sent, but not confirmed as deleted.
+	auditUndeleted = "sent-undeleted"
+	// auditUnsent: SQS did not confirm the send; the message is still on the DLQ.
+	auditUnsent = "unsent"
+	// auditRemoved: final already, and deleted from the DLQ. auditFinal: final, not confirmed as deleted.
+	auditRemoved = "removed"
+	auditFinal   = "final-undeleted"
+	// auditKept: left on the DLQ, because the ledger says so by now.
+	auditKept = "kept"
+	// auditUnsure: the ledger did not answer; nothing was sent.
+	auditUnsure = "unsure"
+	// auditDiscarded: ended as discarded and deleted.
+	auditDiscarded = "discarded"
+)
+
+// AuditRecord is one line of the audit. It is written once and never changed.
+type AuditRecord struct {
+	// Run is the run's id, or that of the discard.
+	Run     string    `json:"run"`
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
+	What    string    `json:"what"`
+	Job     string    `json:"job,omitempty"`
+	Action  Action    `json:"action,omitempty"`
+	Why     string    `json:"why,omitempty"`
+	// From and To are the queues.
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+	Bytes int    `json:"bytes,omitempty"`
+	// Status and Generation are the entry's afterwards.
+	Status     ledger.Status `json:"status,omitempty"`
+	Generation int           `json:"generation,omitempty"`
+	// By, Reason and Payload (gzip, base64) are a discard's.
+	By      string `json:"by,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Payload []byte `json:"payload,omitempty"`
+}
+
+// settles says whether the line means that nothing is left to be done for its message.
+func (a AuditRecord) settles() bool {
+	switch a.What {
+	case auditSent, auditRemoved, auditKept, auditDiscarded:
+		return true
+	}
+	return false
+}
+
+func pkAudit(run, message string) string {
+	h := fnv.New32a()
+	h.Write([]byte(message))
+	return fmt.Sprintf("audit#%s#%02d", run, h.Sum32()%auditShards)
+}
+
+// record appends lines to the audit.
+func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
+	records := make([]Record, len(lines))
+	nonce := short(s.ID())
+	for i, line := range lines {
+		doc, err := json.Marshal(line)
+		if err != nil {
+			return err
+		}
+		records[i] = Record{
+			PK:  pkAudit(line.Run, line.Message),
+			SK:  fmt.Sprintf("%s#%019d#%s#%s", line.Message, line.At.UnixNano(), line.What, nonce),
+			Doc: doc, TTL: s.Now().Add(s.Numbers.Retention),
+		}
+	}
+	if err := s.Table.Append(ctx, records); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	return nil
+}
+
+// lastLines gives each message's last line that is not an intent, or its intent if it has no other.
+func (s *Service) lastLines(ctx context.Context, run string, each func(AuditRecord)) error {
+	for shard := range auditShards {
+		var last AuditRecord
+		err := s.Table.Query(ctx, fmt.Sprintf("audit#%s#%02d", run, shard), "", func(r Record) error {
+			line, err := decode[AuditRecord](r)
+			if err != nil {
+				return err
+			}
+			if line.Message != last.Message && last.Message != "" {
+				each(last)
+				last = AuditRecord{}
+			}
+			if last.What == "" || line.What != auditIntent {
+				last = line
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read audit: %w", err)
+		}
+		if last.Message != "" {
+			each(last)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package redrive
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/topology"
+)
+
+// Config is everything the redrive function needs to know. Environment writes it as a function's
+// environment, ParseConfig reads it back.
+type Config struct {
+	Names                          topology.Names
+	SourceURL, RecoveryURL, DLQURL string
+	// Rules are the generation limit and the retention of final entries.
+	Rules ledger.Rules
+	// Numbers bound scans, plans and runs.
+	Numbers topology.Redrive
+	// Guarded are the classes whose plans always need an approval.
+	Guarded []job.Class
+	// Unqualified lets the function be invoked without an alias, for any action. Only the local
+	// environment sets it.
+	Unqualified bool
+	LogLevel    slog.Level
+}
+
+// The variables of the redrive function's environment. Durations are in Go's form, such as "30s".
+const (
+	EnvStack           = "ACKLAST_STACK"
+	EnvSourceURL       = "ACKLAST_SOURCE_QUEUE_URL"
+	EnvRecoveryURL     = "ACKLAST_RECOVERY_QUEUE_URL"
+	EnvDLQURL          = "ACKLAST_DLQ_URL"
+	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
+	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
+	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
+	// EnvGuarded is a list of classes, separated by commas.
+	EnvGuarded = "ACKLAST_REDRIVE_GUARDED"
+	// EnvUnqualified is "allow" in the local environment, which has no aliases.
+	EnvUnqualified = "ACKLAST_REDRIVE_UNQUALIFIED"
+)
+
+const allow = "allow"
+
+// number is one number of topology.Redrive and its variable.
+type number struct {
+	env string
+	// Exactly one is set.
+	count    func(*topology.Redrive) *int
+	duration func(*topology.Redrive) *time.Duration
+}
+
+var numbers = []number{
+	{"ACKLAST_REDRIVE_TIMEOUT", nil, func(r *topology.Redrive) *time.Duration { return &r.Timeout }},
+	{"ACKLAST_REDRIVE_PAUSE_MARGIN", nil, func(r *topology.Redrive) *time.Duration { return &r.PauseMargin }},
+	{"ACKLAST_REDRIVE_SCAN_MESSAGES", func(r *topology.Redrive) *int { return &r.ScanMessages }, nil},
+	{"ACKLAST_REDRIVE_SCAN_BYTES", func(r *topology.Redrive) *int { return &r.ScanBytes }, nil},
+	{"ACKLAST_REDRIVE_SCAN_TIME", nil, func(r *topology.Redrive) *time.Duration { return &r.ScanTime }},
+	{"ACKLAST_REDRIVE_EMPTY_RECEIVES", func(r *topology.Redrive) *int { return &r.EmptyReceives }, nil},
+	{"ACKLAST_REDRIVE_RECEIVE_WAIT", nil, func(r *topology.Redrive) *time.Duration { return &r.ReceiveWait }},
+	{"ACKLAST_REDRIVE_PLAN_EXPIRY", nil, func(r *topology.Redrive) *time.Duration { return &r.PlanExpiry }},
+	{"ACKLAST_REDRIVE_APPROVAL_ABOVE", func(r *topology.Redrive) *int { return &r.ApprovalAbove }, nil},
+	{"ACKLAST_REDRIVE_RATE", func(r *topology.Redrive) *int { return &r.Rate }, nil},
+	{"ACKLAST_REDRIVE_MAX_RATE", func(r *topology.Redrive) *int { return &r.MaxRate }, nil},
+	{"ACKLAST_REDRIVE_BACKLOG_LIMIT", func(r *topology.Redrive) *int { return &r.BacklogLimit }, nil},
+	{"ACKLAST_REDRIVE_CANARY", func(r *topology.Redrive) *int { return &r.Canary }, nil},
+	{"ACKLAST_REDRIVE_CANARY_WAIT", nil, func(r *topology.Redrive) *time.Duration { return &r.CanaryWait }},
+	{"ACKLAST_REDRIVE_SAMPLES", func(r *topology.Redrive) *int { return &r.Samples }, nil},
+	{"ACKLAST_REDRIVE_MIN_SAMPLE", func(r *topology.Redrive) *int { return &r.MinSample }, nil},
+	{"ACKLAST_REDRIVE_MAX_FAILED_PERCENT", func(r *topology.Redrive) *int { return &r.MaxFailedPercent }, nil},
+	{"ACKLAST_REDRIVE_MAX_DUPLICATE_PERCENT", func(r *topology.Redrive) *int { return &r.MaxDuplicatePercent }, nil},
+	{"ACKLAST_REDRIVE_LOCK_LEASE", nil, func(r *topology.Redrive) *time.Duration { return &r.LockLease }},
+	{"ACKLAST_REDRIVE_POLL_EVERY", nil, func(r *topology.Redrive) *time.Duration { return &r.PollEvery }},
+	{"ACKLAST_REDRIVE_RETENTION", nil, func(r *topology.Redrive) *time.Duration { return &r.Retention }},
+}
+
+// QueueURLs are the URLs of a stack's queues.
+type QueueURLs struct{ Source, Recovery, DLQ string }
+
+// Environment is the redrive function's environment for a stack with the given settings.
+func Environment(stack string, urls QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
+	env := map[string]string{
+		EnvStack: stack, EnvSourceURL: urls.Source, EnvRecoveryURL: urls.Recovery, EnvDLQURL: urls.DLQ,
+		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
+		EnvLedgerRetention: s.LedgerRetention.String(),
+		EnvGuarded:         string(job.Crashed) + "," + string(job.Ambiguous),
+		EnvLogLevel:        slog.LevelInfo.String(),
+	}
+	for _, n := range numbers {
+		if n.count != nil {
+			env[n.env] = strconv.Itoa(*n.count(&r))
+		} else {
+			env[n.env] = n.duration(&r).String()
+		}
+	}
+	return env
+}
+
+// LocalEnvironment is Environment for a place without aliases: unqualified invocations are allowed.
+func LocalEnvironment(stack string, urls QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
+	env := Environment(stack, urls, s, r)
+	env[EnvUnqualified] = allow
+	return env
+}
+
+// ParseConfig reads a Config from an environment. The stack and the queue URLs are required, every
+// number falls back to topology's defaults. The error names each variable that is missing or wrong.
+func ParseConfig(getenv func(string) string) (Config, error) {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	required := func(name string) string {
+		v := getenv(name)
+		check(v != "", "%s is not set", name)
+		return v
+	}
+	count := func(name string, to *int, least int) {
+		if v := getenv(name); v != "" {
+			n, err := strconv.Atoi(v)
+			check(err == nil && n >= least, "%s is %q, want a whole number of at least %d", name, v, least)
+			*to = n
+		}
+	}
+	duration := func(name string, to *time.Duration) {
+		if v := getenv(name); v != "" {
+			d, err := time.ParseDuration(v)
+			check(err == nil && d >= 0, "%s is %q, want a duration such as 30s", name, v)
+			*to = d
+		}
+	}
+	s := topology.Default()
+	c := Config{
+		Names:     topology.NamesOf(required(EnvStack)),
+		SourceURL: required(EnvSourceURL), RecoveryURL: required(EnvRecoveryURL), DLQURL: required(EnvDLQURL),
+		Numbers: topology.DefaultRedrive(),
+	}
+	count(EnvMaxRedrives, &s.MaxRedrives, 1)
+	duration(EnvLedgerRetention, &s.LedgerRetention)
+	c.Rules = ledger.Rules{MaxRedrives: s.MaxRedrives, Retention: s.LedgerRetention}
+	for _, n := range numbers {
+		if n.count != nil {
+			count(n.env, n.count(&c.Numbers), 0)
+		} else {
+			duration(n.env, n.duration(&c.Numbers))
+		}
+	}
+	for _, class := range strings.Split(getenv(EnvGuarded), ",") {
+		if class = strings.TrimSpace(class); class != "" {
+			c.Guarded = append(c.Guarded, job.Class(class))
+		}
+	}
+	unqualified := getenv(EnvUnqualified)
+	check(unqualified == "" || unqualified == allow, "%s is %q, want %q or nothing", EnvUnqualified, unqualified, allow)
+	c.Unqualified = unqualified == allow
+	if v := getenv(EnvLogLevel); v != "" {
+		check(c.LogLevel.UnmarshalText([]byte(v)) == nil, "%s is %q, want DEBUG, INFO, WARN or ERROR", EnvLogLevel, v)
+	}
+	if len(errs) == 0 {
+		if err := c.Numbers.Validate(s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, fmt.Errorf("redrive configuration: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,144 @@
+package redrive
+
+import (
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/ledger"
+)
+
+// Action is what becomes of one message.
+type Action string
+
+// The actions. Only Redrive and Remove touch a message, all others leave it where it is.
+const (
+	// Redrive: reopen the entry and send the job to the recovery lane.
+	Redrive Action = "redrive"
+	// Remove: the job is final already; its message is deleted, with audit.
+	Remove Action = "remove"
+	// Late: past what its kind's late policy allows; kept until it is discarded.
+	Late Action = "late"
+	// Never: malformed; redriven only when named by id, with an approval.
+	Never Action = "never"
+	// NeedsDecision: ambiguous, and nobody decided.
+	NeedsDecision Action = "needs-decision"
+	// InProgress: a live lease holds the job.
+	InProgress Action = "in-progress"
+	// Limit: redriven as often as is allowed; named by id and with an approval it may go once more.
+	Limit Action = "generation-limit"
+	// Foreign: not one of our messages.
+	Foreign Action = "foreign"
+)
+
+// candidate is a message on the DLQ, joined with what the ledger knows of its job.
+type candidate struct {
+	memory job.Memory
+	// read is the body; readErr why it cannot be read. Bodies of convicted jobs are not read.
+	read    kinds.Job
+	readErr error
+	entry   ledger.Entry
+}
+
+// class and cause are the message's own words where it has any, else the ledger's.
+func (c candidate) class() job.Class {
+	switch {
+	case c.memory.Class != "":
+		return c.memory.Class
+	case c.entry.LastClass != "":
+		return c.entry.LastClass
+	case c.readErr != nil && c.memory != (job.Memory{}):
+		return job.AsFailure(c.readErr).Class
+	}
+	return job.ClassUnknown
+}
+
+func (c candidate) cause() job.Cause {
+	switch {
+	case c.memory.Cause != "":
+		return c.memory.Cause
+	case c.entry.Status == ledger.Isolated && c.entry.Cause != "":
+		return c.entry.Cause
+	}
+	return job.CauseReceives
+}
+
+// generation is how often the job was redriven. The ledger outranks the message.
+func (c candidate) generation() int {
+	if c.entry.Version > 0 {
+		return c.entry.Redrives
+	}
+	return c.memory.Redrives
+}
+
+// decide says what becomes of a message. named says that it was selected by its id, with which an
+// approver may let pass what is otherwise kept; guard then says what for.
+func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action, why, guard string) {
+	e := c.entry
+	keyless := c.read.Key == ""
+	switch {
+	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
+		return Foreign, "neither a job nor a message of the worker's", ""
+	case e.Status.Final():
+		return Remove, "the job is final: " + string(e.Status) + ", " + e.Outcome, ""
+	case e.Status == ledger.Running && !e.Free(now):
+		return InProgress, "a delivery holds its lease until " + stamp(e.LeaseUntil), ""
+	case c.class() == job.Ambiguous && (e.Version == 0 || e.Status == ledger.Isolated && e.Decided != ledger.NotSent):
+		return NeedsDecision, "nobody knows whether it took effect: decide it first", ""
+	case !keyless && c.read.Kind.Late == job.ExpireLate && past(c.read.Envelope.Deadline, now):
+		return Late, "its deadline was " + stamp(c.read.Envelope.Deadline), ""
+	case past(e.ExpiresAt, now):
+		return Late, "it expired at " + stamp(e.ExpiresAt), ""
+	case c.class() == job.Invalid || c.readErr != nil && job.AsFailure(c.readErr).Class == job.Invalid:
+		if !named {
+			return Never, "it is malformed, and will be again", ""
+		}
+		return Redrive, "named by id", "it is malformed"
+	case (e.Version == 0 || e.Status == ledger.Isolated) && c.generation() >= maxRedrives:
+		why = fmt.Sprintf("it was redriven %d times", c.generation())
+		if !named {
+			return Limit, why, ""
+		}
+		return Redrive, "named by id", why
+	}
+	switch {
+	case keyless:
+		return Redrive, "it has no entry; the worker reads it again", ""
+	case e.Version == 0:
+		return Redrive, "the ledger does not know it yet", ""
+	case e.Status != ledger.Isolated:
+		return Redrive, "its entry is open, perhaps by a send that was not confirmed", ""
+	}
+	return Redrive, "it is isolated", ""
+}
+
+func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// verdict is what the ledger says of a job that was redriven.
+type verdict int
+
+const (
+	waiting verdict = iota
+	succeeded
+	failed
+)
+
+// judge says whether a redriven job came to its end. generation is what the redrive made of it.
+func judge(e ledger.Entry, generation int) (verdict, string) {
+	switch {
+	case e.Version == 0 || e.Redrives < generation && !e.Status.Final() && e.Status != ledger.Isolated:
+		return waiting, ""
+	case e.Status == ledger.Expired:
+		return failed, "expired"
+	case e.Status.Final():
+		return succeeded, string(e.Status)
+	case e.Status == ledger.Isolated:
+		return failed, "isolated again: " + string(e.LastClass) + ", " + string(e.Cause)
+	case e.Attempts > e.BudgetFrom && e.LastClass == job.Throttled:
+		return failed, "throttled"
+	}
+	return waiting, ""
+}

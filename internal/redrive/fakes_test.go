@@ -1,0 +1,473 @@
+package redrive_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
+)
+
+// fault decides about one call: before is returned instead of making it, after although it was made.
+type fault func(call string) (before, after error)
+
+// world is what a redrive works on, in memory. Its clock is time.Now, so that synctest can turn it.
+type world struct {
+	mu      sync.Mutex
+	fault   fault
+	calls   map[string]int
+	entries map[string]ledger.Entry
+	docs    map[[2]string]redrive.Record
+	queues  map[lanes.Queue][]*stored
+	handles int
+	// sentAt are the times of every message that was sent to the recovery lane.
+	sentAt []time.Time
+	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
+	run func(w *world, m job.Message)
+	// latency is what every call takes.
+	latency time.Duration
+	// onSend is called, unlocked, after a send.
+	onSend func()
+	// sendErr is what every entry of a send gets.
+	sendErr func(job.Message) error
+}
+
+type stored struct {
+	job.Message
+	visible time.Time
+}
+
+func newWorld() *world {
+	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[lanes.Queue][]*stored{}}
+}
+
+// call makes a call under the fault, if there is one.
+func (w *world) call(name string, do func() error) error {
+	if w.latency > 0 {
+		time.Sleep(w.latency)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[name]++
+	var before, after error
+	if w.fault != nil {
+		before, after = w.fault(name)
+	}
+	if before != nil {
+		return before
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return after
+}
+
+// The ledger.
+
+func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
+	err = w.call("ledger.get", func() error { e = w.entries[key]; return nil })
+	return e, err
+}
+
+func (w *world) Update(_ context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (e ledger.Entry, err error) {
+	err = w.call("ledger.update", func() error {
+		found := w.entries[key]
+		e = found
+		next, err := change(found)
+		if err != nil {
+			return err
+		}
+		next.Key, next.Version, next.Owner = key, found.Version+1, token
+		w.entries[key], e = next, next
+		return nil
+	})
+	return e, err
+}
+
+// The table.
+
+type table struct{ *world }
+
+func (t table) Get(_ context.Context, pk, sk string) (r redrive.Record, err error) {
+	err = t.call("table.get "+pk, func() error {
+		r = t.docs[[2]string{pk, sk}]
+		r.PK, r.SK = pk, sk
+		return nil
+	})
+	return r, err
+}
+
+func (t table) Put(_ context.Context, r redrive.Record) (redrive.Record, error) {
+	err := t.call("table.put "+r.PK, func() error {
+		if t.docs[[2]string{r.PK, r.SK}].Version != r.Version {
+			return redrive.ErrChanged
+		}
+		r.Version++
+		r.Doc = bytes.Clone(r.Doc)
+		t.docs[[2]string{r.PK, r.SK}] = r
+		return nil
+	})
+	return r, err
+}
+
+func (t table) Append(_ context.Context, records []redrive.Record) error {
+	return t.call("table.append", func() error {
+		for _, r := range records {
+			if t.docs[[2]string{r.PK, r.SK}].Version != 0 {
+				return fmt.Errorf("audit line %s %s is written twice", r.PK, r.SK)
+			}
+			r.Version = 1
+			t.docs[[2]string{r.PK, r.SK}] = r
+		}
+		return nil
+	})
+}
+
+func (t table) Query(_ context.Context, pk, prefix string, each func(redrive.Record) error) error {
+	var found []redrive.Record
+	err := t.call("table.query", func() error {
+		for k, r := range t.docs {
+			if k[0] == pk && strings.HasPrefix(k[1], prefix) {
+				found = append(found, r)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b redrive.Record) int { return strings.Compare(a.SK, b.SK) })
+	for _, r := range found {
+		if err == nil {
+			err = each(r)
+		}
+	}
+	return err
+}
+
+// The queues.
+
+type queues struct{ *world }
+
+func (q queues) Receive(_ context.Context, from lanes.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
+	err = q.call("receive", func() error {
+		now := time.Now()
+		for _, m := range q.queues[from] {
+			if len(list) == most {
+				break
+			}
+			if m.visible.After(now) {
+				continue
+			}
+			m.visible = now.Add(visibility)
+			q.handles++
+			m.ReceiptHandle = fmt.Sprint(m.ID, "/", q.handles)
+			m.ReceiveCount++
+			list = append(list, lanes.Received{Message: m.Message})
+		}
+		return nil
+	})
+	if err == nil && len(list) == 0 && wait > 0 {
+		time.Sleep(wait)
+	}
+	return list, err
+}
+
+func (q queues) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+	errs := make([]error, len(moves))
+	err := q.call("send", func() error {
+		for i, m := range moves {
+			if q.sendErr != nil {
+				if errs[i] = q.sendErr(m.Message); errs[i] != nil {
+					continue
+				}
+			}
+			q.put(to, m.Message)
+			q.sentAt = append(q.sentAt, time.Now())
+		}
+		return nil
+	})
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	q.settle()
+	if q.onSend != nil {
+		q.onSend()
+	}
+	return errs
+}
+
+// put puts a message on a queue under a new id; locked.
+func (w *world) put(to lanes.Queue, m job.Message) string {
+	w.handles++
+	m.ID = fmt.Sprintf("m-%06d", w.handles)
+	m.SentAt = time.Now()
+	w.queues[to] = append(w.queues[to], &stored{Message: m})
+	return m.ID
+}
+
+// settle lets the worker run what is on the recovery lane.
+func (w *world) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.run == nil {
+		return
+	}
+	list := w.queues[lanes.ToRecovery]
+	w.queues[lanes.ToRecovery] = nil
+	for _, m := range list {
+		w.run(w, m.Message)
+	}
+}
+
+func (q queues) Delete(_ context.Context, from lanes.Queue, messages []job.Message) []error {
+	errs := make([]error, len(messages))
+	err := q.call("delete", func() error {
+		for _, m := range messages {
+			q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *stored) bool { return s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle })
+		}
+		return nil
+	})
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+func (q queues) Release(_ context.Context, from lanes.Queue, messages []job.Message) error {
+	return q.call("release", func() error {
+		for _, m := range messages {
+			for _, s := range q.queues[from] {
+				if s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle {
+					s.visible = time.Time{}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (q queues) Depth(_ context.Context, of lanes.Queue) (d lanes.Depth, err error) {
+	err = q.call("depth", func() error {
+		now := time.Now()
+		for _, m := range q.queues[of] {
+			if m.visible.After(now) {
+				d.InFlight++
+			} else {
+				d.Visible++
+			}
+		}
+		return nil
+	})
+	return d, err
+}
+
+// bench is a service on a world.
+type bench struct {
+	*testing.T
+	*world
+	*redrive.Service
+	ids int
+}
+
+const limitedKind = "limited"
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, world: newWorld()}
+	var log bytes.Buffer
+	var mu sync.Mutex
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", log.String())
+		}
+	})
+	n := topology.DefaultRedrive()
+	n.ReceiveWait = 0
+	c := redrive.Config{
+		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true,
+		Rules:   ledger.Rules{Retry: retry.Policy{Base: time.Second, Cap: time.Minute, MaxAttempts: 3, AttemptTime: time.Second}, MaxRedrives: 3, Retention: 45 * 24 * time.Hour},
+		Guarded: []job.Class{job.Crashed, job.Ambiguous},
+	}
+	b.Service = redrive.New(c, redrive.Dependencies{
+		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
+		Kinds: kinds.New(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate)),
+		Log:   slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
+		ID: func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			b.ids++
+			return fmt.Sprintf("%08d", b.ids)
+		},
+	})
+	return b
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	b  *bytes.Buffer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func testKind(name string, late job.LatePolicy) job.Kind {
+	return job.Kind{Name: name, Late: late, Key: func(raw jsontext.Value) (string, string, error) {
+		var p struct {
+			ID string `json:"id"`
+		}
+		if err := job.DecodePayload(raw, &p); err != nil {
+			return "", "", err
+		}
+		if err := job.CheckID("id", p.ID); err != nil {
+			return "", "", err
+		}
+		key, err := job.Key(name, p.ID)
+		return key, p.ID, err
+	}}
+}
+
+func body(id string) string { return `{"kind":"test","payload":{"id":"` + id + `"}}` }
+func key(id string) string  { return "test/" + id }
+
+// isolated puts a job on the DLQ that failed with the class, and returns its message's id.
+func (b *bench) isolated(id string, class job.Class) string {
+	b.Helper()
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	e := ledger.Entry{
+		Key: key(id), Subject: id, Kind: "test", Status: ledger.Isolated, Attempts: 3, Version: 1,
+		LastClass: class, LastError: "it failed", Cause: job.CauseOf(class), IsolatedAt: time.Now().Add(-time.Hour), IsolatedMessageID: "gone",
+	}
+	b.entries[e.Key] = e
+	return b.put(lanes.ToDLQ, job.Message{Body: body(id), Memory: e.Memory(job.Memory{FirstSent: e.IsolatedAt, MessageID: "first"})})
+}
+
+// malformed puts a body on the DLQ that nobody can read, as the worker does.
+func (b *bench) malformed() string {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return b.put(lanes.ToDLQ, job.Message{Body: `{"kind":`, Memory: job.Memory{Class: job.Invalid, Cause: job.CausePermanent, Error: "not JSON", At: time.Now().Add(-time.Hour)}})
+}
+
+// completes is a worker that does every job's effect once.
+func completes(effects map[string]int) func(*world, job.Message) {
+	return func(w *world, m job.Message) {
+		var p struct{ Payload struct{ ID string } }
+		if err := json.Unmarshal([]byte(m.Body), &p); err != nil {
+			return
+		}
+		e := w.entries[key(p.Payload.ID)]
+		if e.Status != ledger.Pending {
+			return // a duplicate, or isolated
+		}
+		e.Status, e.Version = ledger.Done, e.Version+1
+		w.entries[e.Key] = e
+		effects[e.Key]++
+	}
+}
+
+// isolatesAgain is a worker of which every attempt fails for good.
+func isolatesAgain(w *world, m job.Message) {
+	var p struct{ Payload struct{ ID string } }
+	if json.Unmarshal([]byte(m.Body), &p) != nil {
+		return
+	}
+	e := w.entries[key(p.Payload.ID)]
+	if e.Status != ledger.Pending {
+		return
+	}
+	e.Status, e.Version, e.Attempts, e.LastClass, e.Cause = ledger.Isolated, e.Version+1, e.Attempts+1, job.Rejected, job.CausePermanent
+	e.IsolatedAt, e.IsolatedMessageID = time.Now(), m.ID
+	w.entries[e.Key] = e
+	m.Memory = e.Memory(m.Memory)
+	w.put(lanes.ToDLQ, m)
+}
+
+// ask makes a request, which may be refused but must not fail.
+func (b *bench) ask(ctx context.Context, r redrive.Request) redrive.Response {
+	b.Helper()
+	resp, err := b.try(ctx, r)
+	if err != nil {
+		b.Fatalf("%s: %v", r.Action, err)
+	}
+	return resp
+}
+
+func (b *bench) try(ctx context.Context, r redrive.Request) (redrive.Response, error) {
+	b.Helper()
+	raw, err := json.Marshal(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return b.Handle(ctx, raw)
+}
+
+// must makes a request that is not refused.
+func (b *bench) must(r redrive.Request) redrive.Response {
+	b.Helper()
+	resp := b.ask(b.Context(), r)
+	if resp.Refused != "" {
+		b.Fatalf("%s refused: %s", r.Action, resp.Refused)
+	}
+	return resp
+}
+
+func (b *bench) refused(r redrive.Request, why string) redrive.Response {
+	b.Helper()
+	resp := b.ask(b.Context(), r)
+	if !strings.Contains(resp.Refused, why) {
+		b.Errorf("%s: refused %q, want %q", r.Action, resp.Refused, why)
+	}
+	return resp
+}
+
+var all = &redrive.Filter{All: true}
+
+func planOf(f *redrive.Filter) redrive.Request {
+	return redrive.Request{Action: "plan", Select: f, By: "ada", Reason: "dependency is back"}
+}
+
+func (b *bench) on(q lanes.Queue) int {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return len(b.world.queues[q])
+}
+
+func (b *bench) entry(id string) ledger.Entry {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return b.entries[key(id)]
+}
+
+// through invokes by an alias.
+func through(ctx context.Context, alias string) context.Context {
+	arn := "arn:aws:lambda:eu-central-1:123456789012:function:test-redrive"
+	if alias != "" {
+		arn += ":" + alias
+	}
+	return lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{InvokedFunctionArn: arn})
+}
+
+var errOutage = errors.New("outage")

@@ -1,0 +1,822 @@
+package redrive_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+)
+
+func TestRunMovesWhatWasPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		for i := range 30 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		bad := b.malformed()
+		plan := b.must(planOf(all)).Plan
+		if plan.Selected != 31 || plan.Actions[redrive.Redrive] != 30 || plan.Actions[redrive.Never] != 1 || plan.Approval != "" {
+			t.Fatalf("plan %+v", plan)
+		}
+		if b.on(lanes.ToDLQ) != 31 || b.on(lanes.ToRecovery) != 0 {
+			t.Error("a plan moved something")
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Done || got.Counts["sent"] != 30 {
+			t.Fatalf("run %+v", got)
+		}
+		for i := range 30 {
+			e := b.entry(fmt.Sprint("j", i))
+			if e.Status != ledger.Done || e.Redrives != 1 || e.Run != got.ID || effects[e.Key] != 1 {
+				t.Errorf("%+v, %d effects", e, effects[e.Key])
+			}
+		}
+		if left := b.queues[lanes.ToDLQ]; len(left) != 1 || left[0].ID != bad || left[0].visible.After(time.Now()) {
+			t.Errorf("left on the DLQ: %+v", left)
+		}
+		// A plan becomes one run: the second is told of the first.
+		again := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if again.ID != got.ID || again.State != redrive.Done || len(b.sentAt) != 30 {
+			t.Errorf("again %+v, %d sent", again, len(b.sentAt))
+		}
+		// A fresh process computes the status from the audit.
+		status := b.must(redrive.Request{Action: "status", Run: got.ID}).Run
+		if status.Counts["sent"] != 30 || len(status.Counts) != 1 {
+			t.Errorf("status %+v", status.Counts)
+		}
+	})
+}
+
+func TestMovedMessageIsTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := b.isolated("a", job.Transient)
+		m := b.queues[lanes.ToDLQ][0]
+		m.Attributes = map[string]job.Attribute{"s": {Type: "String", String: "x"}, "b": {Type: "Binary.custom", Binary: []byte{0, 1}}, "n": {Type: "Number", String: "1"}}
+		m.Group, m.TraceHeader = "g", "Root=1"
+		want := m.Message
+		b.world.run = nil
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the canary has nobody to run it
+		defer cancel()
+		got := b.ask(ctx, redrive.Request{Action: "run", Message: id, By: "ada", Reason: "x"})
+		if got.Run.State != redrive.Paused {
+			t.Errorf("%+v", got.Run)
+		}
+		sent := b.queues[lanes.ToRecovery][0].Message
+		if sent.Body != want.Body || sent.Group != want.Group || sent.TraceHeader != want.TraceHeader || fmt.Sprint(sent.Attributes) != fmt.Sprint(want.Attributes) {
+			t.Errorf("sent %+v, want %+v", sent, want)
+		}
+		mem := sent.Memory
+		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" {
+			t.Errorf("memory %+v", mem)
+		}
+	})
+}
+
+func TestOneByIDLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		id := b.isolated("wanted", job.Rejected)
+		for i := range 200 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		got := b.must(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "record supplied"})
+		if got.Run.State != redrive.Done || b.on(lanes.ToDLQ) != 200 || len(b.sentAt) != 1 || b.entry("wanted").Status != ledger.Done {
+			t.Fatalf("%+v, DLQ %d", got.Run, b.on(lanes.ToDLQ))
+		}
+		for _, m := range b.queues[lanes.ToDLQ] {
+			if m.visible.After(time.Now()) {
+				t.Fatalf("%s is hidden", m.ID)
+			}
+		}
+		for i := range 200 {
+			if e := b.entry(fmt.Sprint("other", i)); e.Redrives != 0 || e.Version != 1 {
+				t.Fatalf("touched %+v", e)
+			}
+		}
+	})
+}
+
+func TestFailingCanaryStopsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = isolatesAgain
+		for i := range 40 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Stopped || !strings.Contains(got.Why, "canary failed") {
+			t.Fatalf("run %+v", got)
+		}
+		if len(b.sentAt) != b.Numbers.Canary {
+			t.Errorf("%d sent, want the canary's %d", len(b.sentAt), b.Numbers.Canary)
+		}
+		untouched := 0
+		for i := range 40 {
+			if b.entry(fmt.Sprint("j", i)).Redrives == 0 {
+				untouched++
+			}
+		}
+		if untouched != 40-b.Numbers.Canary || b.on(lanes.ToDLQ) != 40 {
+			t.Errorf("%d untouched, %d on the DLQ", untouched, b.on(lanes.ToDLQ))
+		}
+		// Mended, the same run goes on, with a fresh canary.
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		got = b.must(redrive.Request{Action: "run", Run: got.ID}).Run
+		if got.State != redrive.Done || len(effects) != 35 {
+			t.Errorf("continued: %+v, %d effects", got, len(effects))
+		}
+	})
+}
+
+func TestCanaryThatNeverEndsStopsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Transient)
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		if got.State != redrive.Stopped || !strings.Contains(got.Why, "did not end within") {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+func TestSamplesStopTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		n := 0
+		done := completes(map[string]int{})
+		b.world.run = func(w *world, m job.Message) { // the dependency goes down again after 100
+			if n++; n <= 100 {
+				done(w, m)
+			} else {
+				isolatesAgain(w, m)
+			}
+		}
+		for i := range 1000 {
+			b.isolated(fmt.Sprintf("j%03d", i), job.Transient)
+		}
+		b.Numbers.ApprovalAbove = 1000
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		if got.State != redrive.Stopped || !strings.Contains(got.Why, "did not succeed") || len(b.sentAt) > 400 {
+			t.Errorf("%d sent, run %+v", len(b.sentAt), got.Why)
+		}
+	})
+}
+
+func TestKillSwitch(t *testing.T) {
+	for name, throw := range map[string]func(*bench){
+		"thrown": func(b *bench) {
+			b.must(redrive.Request{Action: "stop", By: "bob", Reason: "looks wrong"})
+		},
+		"unreadable": func(b *bench) {
+			b.world.mu.Lock()
+			defer b.world.mu.Unlock()
+			b.fault = func(call string) (error, error) {
+				if call == "table.get switch" {
+					return errOutage, nil
+				}
+				return nil, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.world.run = completes(map[string]int{})
+				for i := range 60 {
+					b.isolated(fmt.Sprint("j", i), job.Transient)
+				}
+				plan := b.must(planOf(all)).Plan
+				cohorts := 0
+				b.onSend = func() {
+					if cohorts++; cohorts == 3 {
+						throw(b)
+					}
+				}
+				got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+				if got.State != redrive.Stopped || !strings.Contains(got.Why, "kill switch") || cohorts != 3 {
+					t.Fatalf("%d cohorts, run %+v", cohorts, got)
+				}
+				sent := len(b.sentAt)
+				b.refused(redrive.Request{Action: "run", Run: got.ID}, "kill switch")
+				if len(b.sentAt) != sent {
+					t.Error("ran against the switch")
+				}
+				b.onSend, b.fault = nil, nil
+				b.must(redrive.Request{Action: "resume", By: "bob", Reason: "was fine"})
+				if len(b.sentAt) != sent {
+					t.Error("resume continued something")
+				}
+				if got = b.must(redrive.Request{Action: "run", Run: got.ID}).Run; got.State != redrive.Done || len(b.sentAt) != 60 {
+					t.Errorf("%d sent, run %+v", len(b.sentAt), got)
+				}
+			})
+		})
+	}
+}
+
+// Over 30 seconds within 10 % of the rate, and in no window of a second more than the rate and a burst.
+func TestRate(t *testing.T) {
+	for _, rate := range []int{1, 3, 10, 25, 100} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.latency = time.Millisecond
+				b.world.run = completes(map[string]int{})
+				total := rate*40 + b.Numbers.Canary
+				for i := range total {
+					b.isolated(fmt.Sprint("j", i), job.Transient)
+				}
+				b.Numbers.ApprovalAbove = total
+				req := planOf(all)
+				req.RatePerSecond = rate
+				plan := b.must(req).Plan
+				if got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; got.State != redrive.Done {
+					t.Fatalf("run %+v", got)
+				}
+				burst := min(10, rate)
+				for i, at := range b.sentAt {
+					n := 0
+					for _, other := range b.sentAt[i:] {
+						if other.Sub(at) < time.Second {
+							n++
+						}
+					}
+					if n > rate+burst {
+						t.Fatalf("%d in one second from %v", n, at)
+					}
+				}
+				// Counted from the end of the canary.
+				from := b.sentAt[b.Numbers.Canary]
+				n := 0
+				for _, at := range b.sentAt[b.Numbers.Canary:] {
+					if at.Sub(from) < 30*time.Second {
+						n++
+					}
+				}
+				if rate >= 10 && (n < 27*rate || n > 30*rate+burst) {
+					t.Errorf("%d in 30 s, want %d", n, 30*rate)
+				}
+				if n > 30*rate+burst {
+					t.Errorf("%d in 30 s, above the rate of %d", n, rate)
+				}
+			})
+		})
+	}
+}
+
+func TestBacklogWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		b.Numbers.BacklogLimit = 5
+		b.isolated("a", job.Transient)
+		for range 9 {
+			b.put(lanes.ToSource, job.Message{Body: "x"})
+		}
+		plan := b.must(planOf(all)).Plan
+		done := make(chan *redrive.RunView)
+		go func() { done <- b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run }()
+		time.Sleep(time.Minute)
+		if len(b.sentAt) != 0 {
+			t.Error("sent into a backlog")
+		}
+		if got := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run; got.State != redrive.Active || !strings.Contains(got.Why, "waits") {
+			t.Errorf("status %+v", got)
+		}
+		b.world.mu.Lock()
+		b.queues[lanes.ToSource] = nil
+		b.world.mu.Unlock()
+		if got := <-done; got.State != redrive.Done || len(b.sentAt) != 1 {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+func TestPausesBeforeTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		for i := range 100 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		req := planOf(all)
+		req.RatePerSecond = 1
+		id := b.must(req).Plan.ID
+		invocation := func(r redrive.Request) *redrive.RunView {
+			ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
+			defer cancel()
+			got := b.ask(ctx, r).Run
+			if ctx.Err() != nil {
+				t.Fatal("ran into its timeout")
+			}
+			return got
+		}
+		got := invocation(redrive.Request{Action: "run", Plan: id})
+		if got.State != redrive.Paused || got.Counts["sent"] < 30 || got.Counts["sent"] > 50 {
+			t.Fatalf("run %+v", got)
+		}
+		for _, m := range b.queues[lanes.ToDLQ] {
+			if m.visible.After(time.Now()) {
+				t.Fatalf("%s is hidden after the pause", m.ID)
+			}
+		}
+		rounds := 1
+		for ; got.State == redrive.Paused && rounds < 10; rounds++ {
+			got = invocation(redrive.Request{Action: "run", Run: got.ID})
+		}
+		if got.State != redrive.Done || got.Counts["sent"] != 100 || len(b.sentAt) != 100 {
+			t.Errorf("after %d rounds: %+v, %d sent", rounds, got, len(b.sentAt))
+		}
+	})
+}
+
+func TestSecondRunOfAnActiveRunIsOnlyTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		for i := range 50 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		other := b.must(planOf(&redrive.Filter{Subjects: []string{"j1"}})).Plan
+		req := planOf(all)
+		req.RatePerSecond = 1
+		plan := b.must(req).Plan
+		done := make(chan *redrive.RunView)
+		go func() { done <- b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run }()
+		time.Sleep(10 * time.Second)
+		for _, r := range []redrive.Request{{Action: "run", Plan: plan.ID}, {Action: "run", Run: plan.Run}} {
+			began := time.Now()
+			if got := b.must(r).Run; got.State != redrive.Active || got.ID != plan.Run || time.Since(began) > time.Second {
+				t.Errorf("%+v", got)
+			}
+		}
+		b.refused(redrive.Request{Action: "run", Plan: other.ID}, "one run at a time")
+		if got := <-done; got.State != redrive.Done || len(b.sentAt) != 50 {
+			t.Errorf("%d sent, %+v", len(b.sentAt), got)
+		}
+	})
+}
+
+// A run whose owner died is taken over once its lock has ended, and a woken owner writes nothing over.
+func TestTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		for i := range 60 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		stall := make(chan struct{})
+		cohorts := 0
+		b.onSend = func() {
+			if cohorts++; cohorts == 3 {
+				<-stall
+			}
+		}
+		first := make(chan *redrive.RunView)
+		go func() { first <- b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run }()
+		time.Sleep(30 * time.Second)
+		if got := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run; got.State != redrive.Active {
+			t.Errorf("before the lock ended: %+v", got)
+		}
+		time.Sleep(b.Numbers.LockLease)
+		if got := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run; !got.OwnerGone {
+			t.Errorf("status does not tell that its owner is gone: %+v", got)
+		}
+		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if second.State != redrive.Paused || second.Fence != 2 || !strings.Contains(second.Why, "in flight") {
+			t.Fatalf("second owner: %+v", second)
+		}
+		sent := len(b.sentAt)
+		close(stall) // it deletes what it had sent, and finds out before its next cohort
+		<-first
+		if len(b.sentAt) != sent {
+			t.Errorf("the woken owner sent %d more", len(b.sentAt)-sent)
+		}
+		got := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if got.State != redrive.Done || got.Fence != 3 || len(effects) != 60 || b.on(lanes.ToDLQ) != 0 {
+			t.Errorf("%d effects, run %+v", len(effects), got)
+		}
+		for k, n := range effects {
+			if n != 1 {
+				t.Errorf("%s took effect %d times", k, n)
+			}
+		}
+	})
+}
+
+func TestRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 40 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		b.world.run = completes(map[string]int{})
+		plan := b.must(planOf(all)).Plan
+		cohorts := 0
+		b.onSend = func() {
+			if cohorts++; cohorts == 3 {
+				b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong ones"})
+			}
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Revoked || cohorts != 3 {
+			t.Fatalf("%d cohorts, run %+v", cohorts, got)
+		}
+		b.onSend = nil
+		sent := len(b.sentAt)
+		if got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run; got.State != redrive.Revoked || len(b.sentAt) != sent {
+			t.Errorf("continued a revoked run: %+v", got)
+		}
+		runs := redrive.Runs{Table: table{b.world}}
+		if yes, err := runs.Revoked(t.Context(), plan.Run); !yes || err != nil {
+			t.Errorf("the worker is told %v, %v", yes, err)
+		}
+		if yes, err := runs.Revoked(t.Context(), "r-unknown"); yes || err != nil {
+			t.Errorf("of an unknown run: %v, %v", yes, err)
+		}
+		b.fault = func(string) (error, error) { return errOutage, nil }
+		if _, err := runs.Revoked(t.Context(), plan.Run); err == nil {
+			t.Error("an unreadable run is not told")
+		}
+	})
+}
+
+func TestApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		b.Unqualified = false
+		b.Numbers.ApprovalAbove = 2
+		for i := range 3 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		operate, approve := through(t.Context(), "operate"), through(t.Context(), "approve")
+		plan := b.ask(operate, planOf(all)).Plan
+		if !strings.Contains(plan.Approval, "3 jobs") {
+			t.Fatalf("plan %+v", plan)
+		}
+		run := redrive.Request{Action: "run", Plan: plan.ID}
+		if got := b.ask(operate, run); !strings.Contains(got.Refused, "needs an approval") {
+			t.Errorf("ran without: %+v", got)
+		}
+		for _, by := range []string{"ada", " ADA "} {
+			if got := b.ask(approve, redrive.Request{Action: "approve", Plan: plan.ID, By: by, Reason: "x"}); !strings.Contains(got.Refused, "somebody else") {
+				t.Errorf("%q approved their own plan: %+v", by, got)
+			}
+		}
+		if got := b.ask(approve, redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "seen"}); got.Plan.ApprovedBy != "grace" {
+			t.Errorf("%+v", got)
+		}
+		if got := b.ask(operate, run); got.Run == nil || got.Run.State != redrive.Done {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestAliases(t *testing.T) {
+	b := newBench(t)
+	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
+	if len(redrive.Actions()) != 11 {
+		t.Errorf("actions %q", redrive.Actions())
+	}
+	for _, action := range redrive.Actions() {
+		for _, alias := range []string{"", "operate", "approve", "$LATEST", "7"} {
+			for _, unqualified := range []bool{false, true} {
+				b.Unqualified = unqualified
+				got := b.ask(through(t.Context(), alias), redrive.Request{Action: action, By: "x", Reason: "y", Select: all, Run: "r", Plan: "p", Message: "m", Messages: []string{"m"}, Job: "j"})
+				want := alias == "operate" && !approver[action] || alias == "approve" && approver[action] || alias == "" && unqualified
+				if admitted := !strings.Contains(got.Refused, "through the alias"); admitted != want {
+					t.Errorf("%s through %q, unqualified allowed %v: admitted %v (%s)", action, alias, unqualified, admitted, got.Refused)
+				}
+			}
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	for why, r := range map[string]redrive.Request{
+		"the selection is empty":  {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{}},
+		"choose one":              {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{All: true, Kinds: []string{"x"}}},
+		"want a duration":         {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{OlderThan: "yesterday"}},
+		"ratePerSecond":           {Action: "plan", By: "a", Reason: "b", Select: all, RatePerSecond: 1e6},
+		"nothing on the DLQ":      {Action: "plan", By: "a", Reason: "b", Select: all},
+		"needs a name":            {Action: "plan", Reason: "b", Select: all},
+		"there is no plan":        {Action: "run", Plan: "p-x"},
+		"there is no run":         {Action: "run", Run: "r-x"},
+		"is none of":              {Action: "purge"},
+		"was not seen on the DLQ": {Action: "inspect", Message: "m-x"},
+		"discard takes":           {Action: "discard", By: "a", Reason: "b"},
+		"there is no job":         {Action: "decide", By: "a", Reason: "b", Job: "test/x", Decision: ledger.Sent},
+		"more than 100 bytes":     {Action: "status", Run: strings.Repeat("x", 101)},
+	} {
+		b.refused(r, why)
+	}
+	for _, raw := range []string{`{"action":"plan","selekt":{"all":true}}`, `{"action":"list"} {}`, `[]`, ``, `{"action":"list","by":7}`} {
+		if got, err := b.Handle(t.Context(), json.RawMessage(raw)); err != nil || got.Refused == "" {
+			t.Errorf("%q: %+v, %v", raw, got, err)
+		}
+	}
+}
+
+func TestExpiredPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Transient)
+		plan := b.must(planOf(all)).Plan
+		time.Sleep(b.Numbers.PlanExpiry)
+		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "expired")
+		b.refused(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "x"}, "expired")
+	})
+}
+
+// What changed between plan and run is told and left alone.
+func TestDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		for _, id := range []string{"same", "done", "gone", "again", "claimed"} {
+			b.isolated(id, job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		change := func(id string, f func(*ledger.Entry)) {
+			e := b.entries[key(id)]
+			f(&e)
+			e.Version++
+			b.entries[key(id)] = e
+		}
+		change("done", func(e *ledger.Entry) { e.Status = ledger.Done })
+		change("again", func(e *ledger.Entry) { e.Redrives = 2 })
+		change("claimed", func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour) })
+		var kept []*stored
+		for _, m := range b.queues[lanes.ToDLQ] {
+			if m.Body != body("gone") {
+				kept = append(kept, m)
+			}
+		}
+		b.queues[lanes.ToDLQ] = kept
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		want := map[string]int{"sent": 1, "removed": 1, "kept": 2, "gone": 1}
+		if got.State != redrive.Done || fmt.Sprint(got.Counts) != fmt.Sprint(want) {
+			t.Errorf("run %+v, want counts %v", got, want)
+		}
+		if len(effects) != 1 || b.on(lanes.ToDLQ) != 2 || b.entry("again").Redrives != 2 {
+			t.Errorf("effects %v, DLQ %d", effects, b.on(lanes.ToDLQ))
+		}
+	})
+}
+
+func TestGenerationLimitAndOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = isolatesAgain
+		b.isolated("a", job.Transient)
+		for g := 1; g <= b.Rules.MaxRedrives; g++ {
+			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+			if got.State != redrive.Stopped || b.entry("a").Redrives != g {
+				t.Fatalf("generation %d: %+v %+v", g, got, b.entry("a"))
+			}
+		}
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Limit] != 1 {
+			t.Errorf("plan %+v", plan)
+		}
+		id := b.queues[lanes.ToDLQ][0].ID
+		got := b.refused(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "once more"}, "needs an approval")
+		b.must(redrive.Request{Action: "approve", Plan: got.Plan.ID, By: "grace", Reason: "yes"})
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		if run := b.must(redrive.Request{Action: "run", Plan: got.Plan.ID}).Run; run.State != redrive.Done || effects[key("a")] != 1 {
+			t.Errorf("override: %+v", run)
+		}
+	})
+}
+
+func TestDiscard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.world.run = completes(effects)
+		bad, plain, ambiguous := b.malformed(), b.isolated("a", job.Rejected), b.isolated("b", job.Ambiguous)
+		claimed := b.isolated("c", job.Transient)
+		e := b.entries[key("c")]
+		e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour)
+		b.entries[key("c")] = e
+		foreign := b.put(lanes.ToDLQ, job.Message{Body: "what is this"})
+		noise := make([]byte, 400<<10)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range noise {
+			noise[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/"[r.IntN(64)]
+		}
+		big := b.put(lanes.ToDLQ, job.Message{Body: string(noise), Memory: job.Memory{Class: job.Invalid}})
+		got := b.must(redrive.Request{Action: "discard", Messages: []string{bad, plain, ambiguous, claimed, foreign, big, "m-x"}, By: "ada", Reason: "not wanted"})
+		results := map[string]string{}
+		for _, r := range got.Results {
+			results[r.Message] = r.Result
+		}
+		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "refused", claimed: "refused", foreign: "refused", big: "refused", "m-x": "not-seen"}
+		if fmt.Sprint(results) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", results, want)
+		}
+		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
+			t.Errorf("entry %+v", e)
+		}
+		if b.on(lanes.ToDLQ) != 4 {
+			t.Errorf("%d left", b.on(lanes.ToDLQ))
+		}
+		// A second copy of the discarded job does not run, and is removed by a redrive.
+		b.put(lanes.ToDLQ, job.Message{Body: body("a")})
+		plan := b.must(planOf(&redrive.Filter{Subjects: []string{"a"}})).Plan
+		if run := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; run.Counts["removed"] != 1 || len(effects) != 0 {
+			t.Errorf("run %+v, effects %v", run, effects)
+		}
+	})
+}
+
+func TestDecide(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Ambiguous)
+	plan := b.must(planOf(all)).Plan
+	if plan.Actions[redrive.NeedsDecision] != 1 {
+		t.Errorf("plan %+v", plan)
+	}
+	decide := redrive.Request{Action: "decide", Job: key("a"), Decision: ledger.NotSent, By: "ada", Reason: "provider says no"}
+	if got := b.must(decide); got.Entry.Decided != ledger.NotSent {
+		t.Errorf("%+v", got.Entry)
+	}
+	if plan = b.must(planOf(all)).Plan; plan.Actions[redrive.Redrive] != 1 || !strings.Contains(plan.Approval, "ambiguous") {
+		t.Errorf("decided: %+v", plan)
+	}
+	decide.Decision = ledger.Drop
+	if got := b.must(decide); got.Entry.Status != ledger.Terminal || len(got.Entry.Decisions) != 2 {
+		t.Errorf("%+v", got.Entry)
+	}
+	decide.Decision = "perhaps"
+	b.refused(decide, "decision refused")
+}
+
+// refusingSQS refuses every entry of a batch.
+type refusingSQS struct {
+	lanes.API
+	code string
+}
+
+func (r refusingSQS) SendMessageBatch(_ context.Context, in *sqs.SendMessageBatchInput, _ ...func(*sqs.Options)) (*sqs.SendMessageBatchOutput, error) {
+	out := &sqs.SendMessageBatchOutput{}
+	for _, e := range in.Entries {
+		out.Failed = append(out.Failed, types.BatchResultErrorEntry{Id: e.Id, Code: &r.code, SenderFault: true})
+	}
+	return out, nil
+}
+
+func TestForbiddenSendAborts(t *testing.T) {
+	for code, says := range map[string]string{
+		"AccessDenied": "sqs:SendMessage on test-recovery", "KMS.AccessDeniedException": "kms:GenerateDataKey",
+		"AWS.SimpleQueueService.NonExistentQueue": "no queue test-recovery",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			for i := range 20 {
+				b.isolated(fmt.Sprint("j", i), job.Transient)
+			}
+			refusing := lanes.New(refusingSQS{code: code}, lanes.URLs{Recovery: "x"})
+			b.sendErr = func(m job.Message) error {
+				return refusing.Send(t.Context(), lanes.ToRecovery, []lanes.Move{{Message: m}})[0]
+			}
+			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+			if got.State != redrive.Aborted || !strings.Contains(got.Why, says) || b.on(lanes.ToDLQ) != 20 {
+				t.Errorf("%s: %+v, DLQ %d", code, got, b.on(lanes.ToDLQ))
+			}
+			// Allowed now, a new plan finds the entries open and does not count them again.
+			b.sendErr, b.world.run = nil, completes(map[string]int{})
+			run := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+			if run.State != redrive.Done || b.on(lanes.ToDLQ) != 0 {
+				t.Errorf("after that: %+v", run)
+			}
+			for i := range 20 {
+				if e := b.entry(fmt.Sprint("j", i)); e.Redrives != 1 || e.Status != ledger.Done {
+					t.Errorf("%+v", e)
+				}
+			}
+		})
+	}
+}
+
+// Random failures of each call, failed or done with the answer lost: run again until it is done, nothing
+// is lost and every effect happens once.
+func TestRandomFailures(t *testing.T) {
+	for seed := range uint64(150) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			effects := map[string]int{}
+			b.world.run = completes(effects)
+			b.Numbers.CanaryWait = time.Minute
+			const jobs = 25
+			for i := range jobs {
+				b.isolated(fmt.Sprint("j", i), job.Transient)
+			}
+			bad := b.malformed()
+			plan := b.must(planOf(all)).Plan
+			r := rand.New(rand.NewPCG(seed, 1))
+			share := 0.02 + 0.2*r.Float64()
+			b.fault = func(call string) (before, after error) {
+				err := fmt.Errorf("%s: %w", call, ledger.ErrUnavailable)
+				switch x := r.Float64(); {
+				case x < share/2:
+					return err, nil
+				case x < share:
+					return nil, err
+				}
+				return nil, nil
+			}
+			var got *redrive.RunView
+			for round := range 300 {
+				if round == 40 {
+					b.fault = nil // the outage ends
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
+				if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
+					resp, err = b.try(ctx, redrive.Request{Action: "run", Run: plan.Run})
+				}
+				cancel()
+				if err == nil && resp.Run != nil && resp.Run.State == redrive.Done {
+					got = resp.Run
+					break
+				}
+				time.Sleep(b.Numbers.LockLease + time.Minute)
+			}
+			if got == nil {
+				t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
+			}
+			b.fault = nil
+			for i := range jobs {
+				e := b.entry(fmt.Sprint("j", i))
+				if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
+					t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
+				}
+			}
+			// What is left are the malformed one, and copies of what is final.
+			found := false
+			for _, m := range b.queues[lanes.ToDLQ] {
+				found = found || m.ID == bad
+			}
+			if !found {
+				t.Errorf("seed %d: the malformed one is lost", seed)
+			}
+		})
+	}
+}
+
+func TestSamplesInEvents(t *testing.T) {
+	seen := map[string]bool{}
+	files, err := filepath.Glob("../../events/redrive/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v %v", files, err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := redrive.DecodeRequest(raw)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		seen[req.Action] = true
+		b := newBench(t)
+		b.isolated("a", job.Ambiguous)
+		got, err := b.Handle(t.Context(), raw)
+		if err != nil || got.Action != req.Action || strings.Contains(got.Refused, "none of") || strings.Contains(got.Refused, "not readable") || strings.Contains(got.Refused, "needs a name") {
+			t.Errorf("%s: %+v, %v", file, got, err)
+		}
+	}
+	for _, action := range redrive.Actions() {
+		if !seen[action] {
+			t.Errorf("no sample of %s", action)
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package redrive
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+)
+
+// Request is what the function is invoked with. Names in it are recorded as claimed: a Lambda cannot
+// see who its caller is.
+type Request struct {
+	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard or decide.
+	Action string `json:"action"`
+	// By is who asks, Reason why. Every action that changes something needs both.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Select is what inspect and plan look at.
+	Select *Filter `json:"select,omitempty"`
+	// Plan and Run are ids.
+	Plan string `json:"plan,omitempty"`
+	Run  string `json:"run,omitempty"`
+	// Message is the id of one message: inspect shows it whole, run plans and redrives it alone.
+	Message string `json:"message,omitempty"`
+	// Payload has inspect show the body of Message.
+	Payload bool `json:"payload,omitempty"`
+	// Messages are the ids of what discard discards.
+	Messages []string `json:"messages,omitempty"`
+	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all.
+	RatePerSecond int `json:"ratePerSecond,omitempty"`
+	// Canary is how many jobs go first; 0 is the default.
+	Canary int `json:"canary,omitempty"`
+	// Job is the key of the job that decide decides, Decision is sent, not-sent or drop.
+	Job      string              `json:"job,omitempty"`
+	Decision ledger.DecisionKind `json:"decision,omitempty"`
+}
+
+// Response is what the function answers. A request that is refused is no error of the function's.
+type Response struct {
+	Action string `json:"action"`
+	// Refused says why nothing was done.
+	Refused string `json:"refused,omitempty"`
+
+	Scan    *Scan         `json:"scan,omitempty"`
+	Groups  []Group       `json:"groups,omitempty"`
+	Message *MessageView  `json:"message,omitempty"`
+	Plan    *Plan         `json:"plan,omitempty"`
+	Run     *RunView      `json:"run,omitempty"`
+	Runs    []RunView     `json:"runs,omitempty"`
+	Switch  *Switch       `json:"switch,omitempty"`
+	Results []Result      `json:"results,omitempty"`
+	Entry   *ledger.Entry `json:"entry,omitempty"`
+	Audit   []AuditRecord `json:"audit,omitempty"`
+}
+
+// Result is what became of one message of a discard.
+type Result struct {
+	Message string `json:"message"`
+	Result  string `json:"result"`
+	Why     string `json:"why,omitempty"`
+}
+
+// refusal is an error that lies in what was asked for.
+type refusal struct{ why string }
+
+func (r *refusal) Error() string { return r.why }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// action is one of the function's actions.
+type action struct {
+	do func(*Service, context.Context, Request) (Response, error)
+	// approver says that it is for the alias approve alone.
+	approver bool
+	// named says that it needs By and Reason.
+	named bool
+}
+
+var actions = map[string]action{
+	"inspect": {do: (*Service).inspect},
+	"plan":    {do: (*Service).plan, named: true},
+	"approve": {do: (*Service).approve, approver: true, named: true},
+	"run":     {do: (*Service).run},
+	"status":  {do: (*Service).status},
+	"list":    {do: (*Service).list},
+	"stop":    {do: (*Service).stop, named: true},
+	"resume":  {do: (*Service).resume, named: true},
+	"revoke":  {do: (*Service).revoke, named: true},
+	"discard": {do: (*Service).discard, approver: true, named: true},
+	"decide":  {do: (*Service).decideJob, approver: true, named: true},
+}
+
+// Actions are the names of all actions, in order.
+func Actions() []string {
+	var names []string
+	for name := range actions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// maxRequest bounds a request, in bytes; maxText a name or a reason.
+const (
+	maxRequest = 256 << 10
+	maxText    = 1000
+	maxID      = 100
+)
+
+// Handle is the Lambda handler.
+func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, error) {
+	req, err := DecodeRequest(raw)
+	if err == nil {
+		err = s.admit(ctx, req)
+	}
+	var resp Response
+	if err == nil {
+		resp, err = actions[req.Action].do(s, ctx, req)
+	}
+	resp.Action = req.Action
+	var refused *refusal
+	if errors.As(err, &refused) {
+		resp.Refused, err = refused.why, nil
+	}
+	attrs := []any{"action", req.Action, "by", job.SafeText(req.By)}
+	if resp.Run != nil {
+		attrs = append(attrs, "run", resp.Run.ID, "state", resp.Run.State)
+	}
+	switch {
+	case err != nil:
+		s.Log.Error("request failed", append(attrs, telemetry.KeyError, job.SafeText(err.Error()))...)
+	case resp.Refused != "":
+		s.Log.Warn("request refused", append(attrs, telemetry.KeyError, job.SafeText(resp.Refused))...)
+	default:
+		s.Log.Info("request answered", attrs...)
+	}
+	return resp, err
+}
+
+// DecodeRequest reads a request. A field that nobody knows is refused: it might have been the one
+// that was to keep something from happening.
+func DecodeRequest(raw []byte) (Request, error) {
+	var req Request
+	if len(raw) > maxRequest {
+		return req, refuse("the request has %d bytes, more than %d", len(raw), maxRequest)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil {
+		return Request{Action: req.Action}, refuse("the request is not readable: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Request{Action: req.Action}, refuse("the request is followed by something else")
+	}
+	return req, nil
+}
+
+// admit checks who may ask for what: the alias is all that IAM and the function share.
+func (s *Service) admit(ctx context.Context, req Request) error {
+	a, ok := actions[req.Action]
+	if !ok {
+		return refuse("action %q is none of %s", req.Action, strings.Join(Actions(), ", "))
+	}
+	alias := ""
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		alias = qualifier(lc.InvokedFunctionArn)
+	}
+	want := topology.AliasOperate
+	if a.approver {
+		want = topology.AliasApprove
+	}
+	switch {
+	case alias == want:
+	case alias == "" && s.Unqualified:
+	case alias == "":
+		return refuse("%s is accepted through the alias %s only, and this was invoked without one", req.Action, want)
+	default:
+		return refuse("%s is accepted through the alias %s only, and this came through %s", req.Action, want, alias)
+	}
+	if a.named && (strings.TrimSpace(req.By) == "" || strings.TrimSpace(req.Reason) == "") {
+		return refuse("%s needs a name (by) and a reason", req.Action)
+	}
+	for _, text := range []string{req.By, req.Reason} {
+		if len(text) > maxText {
+			return refuse("a name or a reason has more than %d bytes", maxText)
+		}
+	}
+	for _, id := range append([]string{req.Plan, req.Run, req.Message}, req.Messages...) {
+		if len(id) > maxID {
+			return refuse("an id has more than %d bytes", maxID)
+		}
+	}
+	return nil
+}
+
+// qualifier is the last part of arn:aws:lambda:region:account:function:name:qualifier.
+func qualifier(arn string) string {
+	parts := strings.Split(arn, ":")
+	if len(parts) == 8 {
+		return parts[7]
+	}
+	return ""
+}
+
+// Filter selects messages of the DLQ. Its lists are alternatives, its fields conditions that all hold.
+type Filter struct {
+	// All says that everything is meant; without any other condition it has to be said.
+	All      bool        `json:"all,omitempty"`
+	Classes  []job.Class `json:"classes,omitempty"`
+	Causes   []job.Cause `json:"causes,omitempty"`
+	Kinds    []string    `json:"kinds,omitempty"`
+	Keys     []string    `json:"keys,omitempty"`
+	Subjects []string    `json:"subjects,omitempty"`
+	Messages []string    `json:"messages,omitempty"`
+	// Generations are how often the jobs were redriven.
+	Generations []int `json:"generations,omitempty"`
+	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m".
+	OlderThan   string `json:"olderThan,omitempty"`
+	YoungerThan string `json:"youngerThan,omitempty"`
+}
+
+func (f Filter) check() error {
+	conditions := len(f.Classes) + len(f.Causes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Generations)
+	for name, text := range map[string]string{"olderThan": f.OlderThan, "youngerThan": f.YoungerThan} {
+		if text != "" {
+			conditions++
+			if d, err := time.ParseDuration(text); err != nil || d < 0 {
+				return refuse("%s is %q, want a duration such as 2h30m", name, text)
+			}
+		}
+	}
+	switch {
+	case conditions == 0 && !f.All:
+		return refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages or ages, or say "all": true`)
+	case conditions > 0 && f.All:
+		return refuse(`the selection says "all" and names conditions as well: choose one`)
+	}
+	return nil
+}
+
+func (f Filter) named(id string) bool { return slices.Contains(f.Messages, id) }
+
+func (f Filter) matches(it item, now time.Time) bool {
+	in := func(n int, contains bool) bool { return n == 0 || contains }
+	age := now.Sub(it.isolatedAt)
+	older, _ := time.ParseDuration(f.OlderThan)
+	younger, _ := time.ParseDuration(f.YoungerThan)
+	return in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
+		in(len(f.Causes), slices.Contains(f.Causes, it.cause)) &&
+		in(len(f.Kinds), slices.Contains(f.Kinds, it.kind)) &&
+		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
+		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
+		in(len(f.Messages), f.named(it.id)) &&
+		in(len(f.Generations), slices.Contains(f.Generations, it.generation)) &&
+		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
+}

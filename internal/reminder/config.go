@@ -1,0 +1,154 @@
+package reminder
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+)
+
+// The variables that choose the provider. Durations are in Go's form, such as "5s".
+const (
+	EnvProvider     = "ACKLAST_PROVIDER"
+	EnvURL          = "ACKLAST_PROVIDER_URL"
+	EnvSecret       = "ACKLAST_PROVIDER_SECRET"     //nolint:gosec // a variable's name
+	EnvSecretARN    = "ACKLAST_PROVIDER_SECRET_ARN" //nolint:gosec // a variable's name
+	EnvTimeout      = "ACKLAST_PROVIDER_TIMEOUT"
+	EnvDeduplicates = "ACKLAST_PROVIDER_DEDUPLICATES"
+	EnvLooksUp      = "ACKLAST_PROVIDER_LOOKS_UP"
+	EnvKeyWindow    = "ACKLAST_PROVIDER_KEY_WINDOW"
+	EnvSESFrom      = "ACKLAST_SES_FROM"
+	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
+)
+
+// The providers there are. With ProviderNone the worker starts and reminders are rejected.
+const (
+	ProviderNone = ""
+	ProviderHTTP = "http"
+	ProviderSES  = "ses"
+)
+
+// Config says which provider reminders go through.
+type Config struct {
+	// Provider is one of the constants above.
+	Provider string
+	// Timeout is how long one call may take; 5 s by default.
+	Timeout time.Duration
+
+	// URL is the HTTP provider's base address.
+	URL string
+	// Secret, or the Secrets Manager secret SecretARN, is sent to it as a bearer token; neither sends none.
+	Secret, SecretARN string
+	// Abilities are the HTTP provider's. What is not set is not there: a wrong one sends twice.
+	Abilities Abilities
+
+	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
+	SESFrom, SESSet string
+}
+
+// defaultTimeout leaves an invocation that has the worker's start margin left room for a look-up or a
+// call and its completion.
+const defaultTimeout = 5 * time.Second
+
+// ParseConfig reads a Config from an environment. The error names each variable that is missing or
+// wrong, and never a value that is a secret.
+func ParseConfig(getenv func(string) string) (Config, error) {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	duration := func(name string, fallback time.Duration) time.Duration {
+		v := getenv(name)
+		if v == "" {
+			return fallback
+		}
+		d, err := time.ParseDuration(v)
+		must(err == nil && d > 0, "%s is %q, want a positive duration such as 5s", name, v)
+		return d
+	}
+	yes := func(name string) bool {
+		v := getenv(name)
+		if v == "" {
+			return false
+		}
+		b, err := strconv.ParseBool(v)
+		must(err == nil, "%s is %q, want true or false", name, v)
+		return b
+	}
+	c := Config{
+		Provider: getenv(EnvProvider), Timeout: duration(EnvTimeout, defaultTimeout),
+		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
+		Abilities: Abilities{Deduplicates: yes(EnvDeduplicates), LooksUp: yes(EnvLooksUp), KeyWindow: duration(EnvKeyWindow, 0)},
+		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet),
+	}
+	switch c.Provider {
+	case ProviderNone:
+	case ProviderHTTP:
+		u, err := url.Parse(c.URL)
+		must(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
+		must(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
+		must(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
+			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
+	case ProviderSES:
+		must(c.SESFrom != "", "%s is not set", EnvSESFrom)
+	default:
+		must(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, fmt.Errorf("reminder configuration: %w", err)
+	}
+	return c, nil
+}
+
+// Environment is the environment that ParseConfig reads the same Config from.
+func (c Config) Environment() map[string]string {
+	env := map[string]string{}
+	set := func(name, value string) {
+		if value != "" {
+			env[name] = value
+		}
+	}
+	yes := func(name string, b bool) {
+		if b {
+			env[name] = "true"
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d > 0 {
+			env[name] = d.String()
+		}
+	}
+	set(EnvProvider, c.Provider)
+	duration(EnvTimeout, c.Timeout)
+	set(EnvURL, c.URL)
+	set(EnvSecret, c.Secret)
+	set(EnvSecretARN, c.SecretARN)
+	yes(EnvDeduplicates, c.Abilities.Deduplicates)
+	yes(EnvLooksUp, c.Abilities.LooksUp)
+	duration(EnvKeyWindow, c.Abilities.KeyWindow)
+	set(EnvSESFrom, c.SESFrom)
+	set(EnvSESSet, c.SESSet)
+	return env
+}
+
+// NewProvider builds the provider that the configuration chooses, nil for none.
+func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
+	switch c.Provider {
+	case ProviderHTTP:
+		secret := StaticSecret(c.Secret)
+		if c.SecretARN != "" {
+			secret = ManagedSecret(secretsmanager.NewFromConfig(cfg), c.SecretARN)
+		}
+		return NewHTTP(c.URL, c.Abilities, secret, now)
+	case ProviderSES:
+		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
+	}
+	return nil
+}

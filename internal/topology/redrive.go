@@ -1,0 +1,99 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Redrive are the numbers of the redrive function. Times that reach SQS are whole seconds.
+type Redrive struct {
+	// Timeout is the function's timeout; a message that a scan or a run holds stays hidden that long.
+	Timeout time.Duration
+	// PauseMargin is the time at the end of an invocation in which no cohort starts any more.
+	PauseMargin time.Duration
+
+	// ScanMessages, ScanBytes and ScanTime bound one scan of the DLQ.
+	ScanMessages, ScanBytes int
+	ScanTime                time.Duration
+	// EmptyReceives is how many empty long polls of ReceiveWait make a queue count as empty.
+	EmptyReceives int
+	ReceiveWait   time.Duration
+
+	// PlanExpiry is how long a plan can become a run.
+	PlanExpiry time.Duration
+	// ApprovalAbove is the largest number of jobs that a plan redrives without an approval.
+	ApprovalAbove int
+
+	// Rate is the default of messages per second, MaxRate the most a request may ask for.
+	Rate, MaxRate int
+	// BacklogLimit is the visible plus in-flight work of the lanes at which a run waits.
+	BacklogLimit int
+	// Canary is how many jobs go first, CanaryWait how long their entries may take to be final.
+	Canary     int
+	CanaryWait time.Duration
+	// Samples is how many of the other jobs a run watches. It stops when, of at least MinSample judged
+	// ones, more than MaxFailedPercent did not succeed or more than MaxDuplicatePercent were final already.
+	Samples, MinSample                    int
+	MaxFailedPercent, MaxDuplicatePercent int
+
+	// LockLease is how long a run's lock outlives its owner's last sign of life.
+	LockLease time.Duration
+	// PollEvery is the pause between two looks at a canary or at the lanes' backlog.
+	PollEvery time.Duration
+	// Retention is how long plans, runs and audit are kept.
+	Retention time.Duration
+}
+
+// DefaultRedrive returns the numbers of a deployed redrive function.
+func DefaultRedrive() Redrive {
+	const day = 24 * time.Hour
+	return Redrive{
+		Timeout:      900 * time.Second,
+		PauseMargin:  30 * time.Second,
+		ScanMessages: 10_000, ScanBytes: 1 << 30, ScanTime: 5 * time.Minute,
+		EmptyReceives: 3, ReceiveWait: 2 * time.Second,
+		PlanExpiry: 24 * time.Hour, ApprovalAbove: 100,
+		Rate: 10, MaxRate: 500, BacklogLimit: 1000,
+		Canary: 5, CanaryWait: 10 * time.Minute,
+		Samples: 50, MinSample: 5, MaxFailedPercent: 20, MaxDuplicatePercent: 50,
+		LockLease: time.Minute, PollEvery: time.Second,
+		Retention: 400 * day,
+	}
+}
+
+// ScaledRedrive returns numbers for a demo and for tests.
+func ScaledRedrive() Redrive {
+	r := DefaultRedrive()
+	r.Timeout, r.PauseMargin = 60*time.Second, 3*time.Second
+	r.ScanTime, r.ReceiveWait = 20*time.Second, 0
+	r.CanaryWait, r.LockLease, r.PollEvery = 20*time.Second, 3*time.Second, 100*time.Millisecond
+	return r
+}
+
+// Validate reports every inequality that these numbers break together with s. That Lambda allows the
+// timeout is for Infra.Validate to say.
+func (r Redrive) Validate(s Settings) error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(r.PauseMargin > 0 && r.PauseMargin < r.Timeout,
+		"pause margin is %v, not between 0 and the redrive timeout of %v: a run could not end in order", r.PauseMargin, r.Timeout)
+	must(r.ScanTime > 0 && r.ScanTime < r.Timeout-r.PauseMargin,
+		"scan time is %v, not below redrive timeout - pause margin = %v: a plan would be cut off", r.ScanTime, r.Timeout-r.PauseMargin)
+	must(r.ScanMessages >= 1 && r.ScanBytes >= MaxMessageBytes, "a scan of %d messages and %d bytes could not see one", r.ScanMessages, r.ScanBytes)
+	must(r.EmptyReceives >= 2, "empty receives is %d, but SQS may answer a receive with nothing although there is something", r.EmptyReceives)
+	must(r.PlanExpiry > 0 && r.PlanExpiry <= s.RedriveWindow,
+		"plan expiry is %v, not below the redrive window of %v", r.PlanExpiry, s.RedriveWindow)
+	must(r.Rate >= 1 && r.Rate <= r.MaxRate, "rate is %d, not between 1 and the maximum of %d", r.Rate, r.MaxRate)
+	must(r.Canary >= 1, "canary is %d, but a run without one cannot be judged", r.Canary)
+	must(r.MinSample >= 1 && r.MaxFailedPercent >= 0 && r.MaxFailedPercent < 100 && r.MaxDuplicatePercent > 0 && r.MaxDuplicatePercent <= 100,
+		"minimum sample %d, failed %d %% and duplicates %d %% would never stop a run", r.MinSample, r.MaxFailedPercent, r.MaxDuplicatePercent)
+	must(r.LockLease > 2*r.PollEvery, "lock lease is %v, not above twice the poll pause of %v: a waiting run would lose it", r.LockLease, r.PollEvery)
+	must(r.Retention >= s.LedgerRetention,
+		"operations retention is %v, below the ledger's %v: a revoked run would be forgotten before its jobs", r.Retention, s.LedgerRetention)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+)
+
+// Runs is what the worker asks of redrive runs.
+type Runs interface {
+	// Revoked says whether a run was revoked. A run that nobody knows was not.
+	Revoked(ctx context.Context, run string) (bool, error)
+}
+
+// runs remembers, for one invocation, what it was told of each run: one read per run.
+type runs struct {
+	ask   Runs
+	mu    sync.Mutex
+	known map[string]func() (bool, error)
+}
+
+func newRuns(ask Runs) *runs { return &runs{ask: ask, known: map[string]func() (bool, error){}} }
+
+func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
+	r.mu.Lock()
+	one := r.known[run]
+	if one == nil {
+		one = sync.OnceValues(func() (bool, error) { return r.ask.Revoked(ctx, run) })
+		r.known[run] = one
+	}
+	r.mu.Unlock()
+	return one()
+}
+
+// checkRun sends a delivery of a revoked run back to the DLQ, provided that the entry is still that
+// run's: who forges a run's name gains nothing. It returns true when the job may run, else the step has
+// its outcome.
+func (h *Handler) checkRun(ctx context.Context, s *step) bool {
+	revoked, err := s.runs.revoked(ctx, s.Memory.Run)
+	if err != nil {
+		s.leave(fmt.Errorf("whether run %s is revoked: %w", job.SafeText(s.Memory.Run), err))
+		return false
+	}
+	if !revoked {
+		return true
+	}
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		return h.Rules.Revoke(e, s.Delivery, s.Memory.Run, h.Now())
+	})
+	switch {
+	case errors.Is(err, ledger.ErrOtherRun):
+		return true
+	case err != nil:
+		h.refused(ctx, s, e, err)
+	default:
+		h.isolate(s, e, job.CauseRevoked)
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+)
+
+// runs are redrive runs in memory.
+type runs struct {
+	mu      sync.Mutex
+	revoked []string
+	asked   int
+	fail    error
+}
+
+func (r *runs) Revoked(_ context.Context, run string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return slices.Contains(r.revoked, run), r.fail
+}
+
+// redriven is a delivery that the run sent, and the entry as the run opened it.
+func (b *bench) redriven(id, run string) events.SQSMessage {
+	b.ledger.entries["test/"+id] = ledger.Entry{
+		Key: "test/" + id, Kind: "test", Status: ledger.Pending, Attempts: 3, BudgetFrom: 3, Redrives: 1, Run: run,
+		LastClass: job.Transient, Version: 4,
+	}
+	return b.back("m-"+id, lanes.Move{Message: job.Message{Body: body(id), Memory: job.Memory{Attempt: 3, Redrives: 1, Run: run}}})
+}
+
+func TestRevokedRun(t *testing.T) {
+	b := newBench(t)
+	b.runs.revoked = []string{"r-bad"}
+	b.one(b.redriven("1", "r-bad"))
+	m := b.last(lanes.ToDLQ, 1).Message.Memory
+	e := b.ledger.entries["test/1"]
+	if m.Cause != job.CauseRevoked || m.Class != job.Transient || b.ran.Load() != 0 {
+		t.Errorf("memory %+v, ran %d", m, b.ran.Load())
+	}
+	if e.Status != ledger.Isolated || e.Redrives != 0 || e.IsolatedMessageID != "m-1" || e.Cause != job.CauseRevoked {
+		t.Errorf("entry %+v", e)
+	}
+	// One that ran already keeps its generation.
+	r := b.redriven("2", "r-bad")
+	e = b.ledger.entries["test/2"]
+	e.Attempts++
+	b.ledger.entries["test/2"] = e
+	b.one(r)
+	if e = b.ledger.entries["test/2"]; e.Status != ledger.Isolated || e.Redrives != 1 {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
+	b := newBench(t)
+	b.runs.revoked = []string{"r-bad"}
+	// The entry is another run's by now; a message that names the revoked one, perhaps forged, runs.
+	r := b.redriven("1", "r-bad")
+	e := b.ledger.entries["test/1"]
+	e.Run = "r-good"
+	b.ledger.entries["test/1"] = e
+	b.one(r)
+	if e = b.ledger.entries["test/1"]; e.Status != ledger.Done {
+		t.Errorf("entry %+v", e)
+	}
+	// Final is final.
+	b.one(r)
+	// Claimed by a live delivery: deferred.
+	r = b.redriven("3", "r-bad")
+	e = b.ledger.entries["test/3"]
+	e.Status, e.LeaseUntil = ledger.Running, b.now.Add(time.Minute)
+	b.ledger.entries["test/3"] = e
+	b.one(r)
+	b.last(lanes.ToRecovery, 1)
+	if len(b.wires.sent[lanes.ToDLQ]) != 0 {
+		t.Errorf("isolated %+v", b.wires.sent[lanes.ToDLQ])
+	}
+}
+
+func TestUnreadableRunIsLeft(t *testing.T) {
+	b := newBench(t)
+	b.runs.fail = ledger.ErrUnavailable
+	failed, _ := b.handle(b.redriven("1", "r-1"), b.record("fresh", body("2")))
+	if !slices.Equal(failed, []string{"m-1"}) || b.ledger.entries["test/1"].Version != 4 || b.ran.Load() != 1 {
+		t.Errorf("failed %v, entry %+v", failed, b.ledger.entries["test/1"])
+	}
+}
+
+func TestRunIsReadOncePerInvocation(t *testing.T) {
+	b := newBench(t)
+	var records []events.SQSMessage
+	for _, id := range []string{"1", "2", "3", "4"} {
+		records = append(records, b.redriven(id, "r-1"))
+	}
+	if failed, err := b.handle(append(records, b.record("fresh", body("5")))...); err != nil || len(failed) > 0 {
+		t.Fatalf("%v %v", failed, err)
+	}
+	if b.runs.asked != 1 {
+		t.Errorf("asked %d times", b.runs.asked)
+	}
+	b.one(b.record("fresh2", body("6")))
+	if b.runs.asked != 1 {
+		t.Errorf("asked for a delivery that no run sent")
+	}
+	b.one(b.redriven("7", "r-1"))
+	if b.runs.asked != 2 {
+		t.Errorf("a later invocation asked %d times in all", b.runs.asked)
+	}
+}
