@@ -47,6 +47,12 @@ check: ## Check formatting, vet and the modules
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 
+.PHONY: bench
+bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (about two minutes)
+	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
+	$(GO) vet -tags bench ./internal/e2e
+	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput)$$'
+
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
 	$(GO) run $(GOLANGCI) run ./...
