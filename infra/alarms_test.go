@@ -130,6 +130,7 @@ func emitted(t *testing.T) (metrics map[string]bool, lines []map[string]any) {
 	if err := r.Flush(); err != nil {
 		t.Fatal(err)
 	}
+	telemetry.NewRedriveRecorder(&out, "acklast", time.Now).Redriven(1, 1, 1)
 	metrics = map[string]bool{}
 	for line := range bytes.Lines(out.Bytes()) {
 		var m map[string]any

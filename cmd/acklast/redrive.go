@@ -364,12 +364,23 @@ func (a *app) told(resp redrive.Response) error {
 
 // watch polls a run until nobody works on it any more.
 func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
+	first, began := -1, a.now()
 	for {
 		resp, err := g.ask(ctx, r)
 		if err != nil {
 			return resp, err
 		}
-		a.progress(resp.Run)
+		if resp.Run != nil {
+			settled := settledOf(resp.Run)
+			if first < 0 {
+				first = settled
+			}
+			perSecond := 0.0
+			if took := a.now().Sub(began).Seconds(); took > 0 {
+				perSecond = float64(settled-first) / took
+			}
+			a.progress(resp.Run, settled, perSecond)
+		}
 		if resp.Run != nil && (resp.Run.State != redrive.Active || resp.Run.OwnerGone) {
 			return resp, nil
 		}
@@ -390,24 +401,25 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// progress shows one line about a run, on a terminal over the one before.
-func (a *app) progress(run *redrive.RunView) {
-	if run == nil {
-		return
-	}
-	const width = 30
-	settled := 0
-	for what, n := range run.Counts {
+// settledOf counts the messages of a run that are done with.
+func settledOf(run *redrive.RunView) (n int) {
+	for what, count := range run.Counts {
 		if what != "unsent" && what != "unsure" {
-			settled += n
+			n += count
 		}
 	}
+	return n
+}
+
+// progress shows one line about a run, on a terminal over the one before.
+func (a *app) progress(run *redrive.RunView, settled int, perSecond float64) {
+	const width = 30
 	full := 0
 	if run.Total > 0 {
 		full = min(width, width*settled/run.Total)
 	}
-	line := fmt.Sprintf("[%s%s] %d of %d  %s  canary %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
-		settled, run.Total, run.State, cmp.Or(run.Canary, "going out"), run.Why)
+	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), run.Why)
 	if isTerminal(a.stderr) {
 		say(a.stderr, "\r\x1b[K%s", plain(line))
 		if run.State != redrive.Active {

@@ -299,16 +299,10 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 			continue
 		}
 		effects++
-		// Every write of an entry counts up: one for each failed attempt, which may isolate it, one for each
-		// reopening, one that made it final. Of deliveries that lived to log it, at most one took effect. A
-		// reminder is claimed and decided as well, and its provider counts for it below.
-		writes := int64(1)
-		for _, ev := range e.History {
-			if ev.What != ledger.EventIsolated {
-				writes++
-			}
-		}
-		if e.ProviderKey == "" && e.Version != writes || s.seen.Effects(key) > 1 {
+		// Every write of an entry counts up: one for each failed attempt and each reopening, one that made
+		// it final. Of deliveries that lived to log it, at most one took effect. A reminder is claimed and
+		// decided as well, and its provider counts for it below.
+		if e.ProviderKey == "" && e.Version != writes(e)+1 || s.seen.Effects(key) > 1 {
 			twice = append(twice, fmt.Sprintf("%s: %d writes, %d effects logged", key, e.Version, s.seen.Effects(key)))
 		}
 	}
@@ -336,6 +330,18 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 		return ErrChecks
 	}
 	return nil
+}
+
+// writes counts the writes that an entry's history tells of. A last attempt and the isolation that
+// follows from it are one.
+func writes(e ledger.Entry) (n int64) {
+	for i, ev := range e.History {
+		if ev.What == ledger.EventIsolated && i > 0 && e.History[i-1].What == ledger.EventFailed && e.History[i-1].At.Equal(ev.At) {
+			continue
+		}
+		n++
+	}
+	return n
 }
 
 func describe(wrong []string, right string) string {

@@ -108,9 +108,21 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 // shared is the one environment of all black-box tests.
 var shared struct {
 	sync.Once
-	env       *local.Environment
-	err       error
+	settings topology.Settings
+	env      *local.Environment
+	err      error
+	// searching is held by who looks for a message on the shared DLQ.
 	searching sync.Mutex
+}
+
+// envData names an endpoint that serves queues and tables in the black-box tests, while functions stay
+// embedded.
+const envData = "ACKLAST_DATA_ENDPOINT"
+
+// unhurried gives an engine that takes a hundred times as long for a call the time for it.
+func unhurried(s topology.Settings) topology.Settings {
+	s.WorkerTimeout, s.LaneVisibility = 10*time.Second, 60*time.Second
+	return s
 }
 
 // blackBox returns the stack that the black-box tests run against.
@@ -140,15 +152,20 @@ func blackBox(t *testing.T) *system {
 		return s
 	}
 	shared.Do(func() {
-		shared.env, shared.err = local.Start(context.Background(), local.Config{
-			Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second,
-		})
+		c := local.Config{Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
+		if other := os.Getenv(envData); other != "" {
+			c.DataEndpoint = other
+			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
+			c.Settings = unhurried(c.Settings)
+		}
+		shared.settings = c.Settings
+		shared.env, shared.err = local.Start(context.Background(), c)
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), shared.settings)
 	s.searching = &shared.searching
 	return s
 }
@@ -186,7 +203,7 @@ func newEmbedded(t *testing.T, options ...func(*local.Config)) *embedded {
 
 func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, options ...func(*local.Config)) *embedded {
 	t.Helper()
-	if deployed() {
+	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()

@@ -49,7 +49,7 @@ type governed struct {
 
 func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 	t.Helper()
-	if deployed() {
+	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
@@ -209,7 +209,11 @@ func TestRedriveDrill(t *testing.T) {
 
 // One by id, of many: the others keep ids, bodies and attributes.
 func TestRedriveOneOfMany(t *testing.T) {
-	g := newGoverned(t, topology.ScaledRedrive())
+	numbers := topology.ScaledRedrive()
+	// Short, since the answer to a receive may be lost between here and the engine: what it held is
+	// hidden until then.
+	numbers.Timeout, numbers.ScanTime = 25*time.Second, 20*time.Second
+	g := newGoverned(t, numbers)
 	many := 10_000
 	if testing.Short() {
 		many = 1000
@@ -239,31 +243,44 @@ func TestRedriveOneOfMany(t *testing.T) {
 	flush()
 	h := g.hold("many-77", 1, 0)
 	g.supply(h)
-	found := g.ask(redrive.Request{Action: "inspect", Select: &redrive.Filter{Keys: []string{g.key(h)}}})
-	if len(found.Groups) != 1 || found.Scan.Seen != many {
+	var found redrive.Response
+	g.until("all are seen", func() bool {
+		found = g.ask(redrive.Request{Action: "inspect", Select: &redrive.Filter{Keys: []string{g.key(h)}}})
+		if found.Scan.Seen != many && found.Scan.Partial == "" {
+			t.Fatalf("saw %d of %d and does not say that it is a part", found.Scan.Seen, many)
+		}
+		return found.Scan.Seen == many
+	})
+	if len(found.Groups) != 1 || found.Groups[0].Count != 1 {
 		t.Fatalf("inspected %+v %+v", found.Scan, found.Groups)
 	}
 	got := g.ask(redrive.Request{Action: "run", Message: found.Groups[0].Samples[0].Message})
-	if got.Run == nil || got.Run.State != redrive.Done {
-		t.Fatalf("run %+v %s", got.Run, got.Refused)
+	if got.Run == nil {
+		t.Fatalf("refused: %s", got.Refused)
 	}
+	g.until("the run is done", func() bool {
+		got = g.ask(redrive.Request{Action: "run", Run: got.Run.ID})
+		return got.Run != nil && got.Run.State == redrive.Done
+	})
 	g.ends(h, ledger.Done)
 	ids := map[string]bool{}
-	for {
-		received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 10*time.Minute, 0)
-		if err != nil {
-			t.Fatal(err)
+	g.until("the others are visible", func() bool {
+		for {
+			received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 10*time.Minute, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(received) == 0 {
+				return len(ids) >= many-1
+			}
+			for _, m := range received {
+				ids[m.ID] = true
+				want[content(m.Message)]--
+			}
 		}
-		if len(received) == 0 {
-			break
-		}
-		for _, m := range received {
-			ids[m.ID] = true
-			want[content(m.Message)]--
-		}
-	}
+	})
 	if len(ids) != many-1 {
-		t.Errorf("%d others are visible, want %d", len(ids), many-1)
+		t.Errorf("%d others, want %d", len(ids), many-1)
 	}
 	missing := 0
 	for _, n := range want {

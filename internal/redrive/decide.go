@@ -41,9 +41,12 @@ type candidate struct {
 	entry   ledger.Entry
 }
 
-// class and cause are the message's own words where it has any, else the ledger's.
+// class and cause are the ledger's while the entry is isolated, else the message's own words where it
+// has any.
 func (c candidate) class() job.Class {
 	switch {
+	case c.entry.Status == ledger.Isolated && c.entry.LastClass != "":
+		return c.entry.LastClass
 	case c.memory.Class != "":
 		return c.memory.Class
 	case c.entry.LastClass != "":
@@ -56,10 +59,12 @@ func (c candidate) class() job.Class {
 
 func (c candidate) cause() job.Cause {
 	switch {
-	case c.memory.Cause != "":
+	case c.memory.Cause == job.CauseGeneration: // which is said by the message alone
 		return c.memory.Cause
 	case c.entry.Status == ledger.Isolated && c.entry.Cause != "":
 		return c.entry.Cause
+	case c.memory.Cause != "":
+		return c.memory.Cause
 	}
 	return job.CauseReceives
 }

@@ -8,14 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
@@ -388,9 +391,9 @@ func TestTakeOver(t *testing.T) {
 		}
 		plan := b.must(planOf(all)).Plan
 		stall := make(chan struct{})
-		cohorts := 0
+		var cohorts atomic.Int32 // of both owners
 		b.onSend = func() {
-			if cohorts++; cohorts == 3 {
+			if cohorts.Add(1) == 3 {
 				<-stall
 			}
 		}
@@ -819,4 +822,76 @@ func TestSamplesInEvents(t *testing.T) {
 			t.Errorf("no sample of %s", action)
 		}
 	}
+}
+
+// Somebody else brings the same jobs back: the run finds more and more of them final, and stops.
+func TestDuplicatesStopTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		const n = 100
+		for i := range n {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		b.onSend = func() { // with the canary, all others
+			b.onSend = nil
+			b.world.mu.Lock()
+			defer b.world.mu.Unlock()
+			for k, e := range b.entries {
+				e.Status, e.Version = ledger.Done, e.Version+1
+				b.entries[k] = e
+			}
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Stopped || !strings.Contains(got.Why, "final already") || got.Counts["removed"] > 30 {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+func TestChangedPlanDoesNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Transient)
+		plan := b.must(planOf(all)).Plan
+		part := [2]string{"plan#" + plan.ID, "part#0000"}
+		r := b.docs[part]
+		r.Doc = []byte(strings.Replace(string(r.Doc), `"a":"redrive"`, `"a":"remove"`, 1))
+		if string(r.Doc) == string(b.docs[part].Doc) {
+			t.Fatalf("nothing to change in %s", r.Doc)
+		}
+		b.docs[part] = r
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Paused || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(lanes.ToDLQ) != 1 {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+// Bodies of convicted jobs are not decoded, so the ledger cannot judge their canary: people do.
+func TestConvictedJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 8 {
+			b.isolated(fmt.Sprint("j", i), job.Crashed)
+		}
+		b.Kinds = kinds.New(job.Kind{Name: "test", Key: func(jsontext.Value) (string, string, error) {
+			t.Error("the body of a convicted job was decoded")
+			return "", "", nil
+		}})
+		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
+		if plan.Actions[redrive.Redrive] != 8 || !strings.Contains(plan.Approval, "crashed") {
+			t.Fatalf("plan %+v", plan)
+		}
+		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "the new worker survives it"})
+		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if first.State != redrive.Paused || !strings.Contains(first.Why, "look at the worker's errors") || len(b.sentAt) != b.Numbers.Canary {
+			t.Fatalf("%d sent, run %+v", len(b.sentAt), first)
+		}
+		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if second.State != redrive.Done || len(b.sentAt) != 8 {
+			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
 )
 
 // item is what a scan keeps of one message: no body, so that a big queue fits.
@@ -38,6 +39,9 @@ type Scan struct {
 	// Waiting messages are in flight: hidden from everybody by whoever received them.
 	Waiting int `json:"waiting,omitempty"`
 }
+
+// maxLost is how many receives of one scan may fail.
+const maxLost = 3
 
 // releaseLimit is how long a release may take after its caller's time is over.
 const releaseLimit = 20 * time.Second
@@ -101,7 +105,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	sc.Holds = before.Visible + before.InFlight + before.Delayed
 	mine := s.hold()
 	defer mine.release(ctx)
-	bytes, empty := 0, 0
+	bytes, empty, lost := 0, 0, 0
 	end := s.Now().Add(s.Numbers.ScanTime)
 	for empty < s.Numbers.EmptyReceives {
 		switch {
@@ -117,7 +121,12 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		}
 		received, err := s.Queues.Receive(ctx, lanes.ToDLQ, 10, s.visibility(ctx), s.Numbers.ReceiveWait)
 		if err != nil {
-			return sc, err
+			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
+			if lost++; lost > maxLost || ctx.Err() != nil {
+				return sc, err
+			}
+			s.Log.Warn("receive failed", telemetry.KeyError, job.SafeText(err.Error()))
+			continue
 		}
 		if len(received) == 0 {
 			empty++

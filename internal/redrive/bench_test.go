@@ -1,0 +1,249 @@
+package redrive_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/faults"
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/operations"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+
+	"github.com/google/uuid"
+)
+
+var benches atomic.Int64
+
+// onAWS is a service on the embedded AWS whose DLQ holds n isolated jobs. There is no worker: what is
+// measured is the redrive. counted puts a proxy that counts calls in between.
+func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, *faults.Proxy) {
+	b.Helper()
+	stack := fmt.Sprint("redrive-bench-", benches.Add(1))
+	env, err := local.StartAWS(b.Context(), stack, topology.Default(), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = env.Close() })
+	cfg, urls := env.AWSConfig(), env.QueueURLs()
+	direct := lanes.New(awsclient.SQS(cfg), lanes.URLs(urls))
+	var moves []lanes.Move
+	for i := range n {
+		moves = append(moves, lanes.Move{Message: job.Message{Body: body(fmt.Sprint("j", i)),
+			Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, Error: "down", At: time.Now().UTC()}}})
+	}
+	for _, err := range direct.Send(b.Context(), lanes.ToDLQ, moves) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	var proxy *faults.Proxy
+	if counted {
+		proxy = faults.New(env.Endpoint())
+		b.Cleanup(proxy.Close)
+		url := proxy.URL()
+		cfg.BaseEndpoint = &url
+	}
+	c := redrive.Config{Names: env.Names(), Numbers: topology.DefaultRedrive(), Unqualified: true,
+		Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
+	c.Numbers.ReceiveWait, c.Numbers.BacklogLimit, c.Numbers.ApprovalAbove = 0, 1<<30, 1<<30
+	db := awsclient.DynamoDB(cfg)
+	s := redrive.New(c, redrive.Dependencies{
+		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), lanes.URLs(urls)),
+		Table: operations.New(db, env.Names().OperationsTable), Kinds: kinds.New(testKind("test", job.RunLate)),
+		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
+	})
+	return s, direct, proxy
+}
+
+// request makes one request of a service.
+func request(tb testing.TB, s *redrive.Service, r redrive.Request) redrive.Response {
+	tb.Helper()
+	raw, err := json.Marshal(r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	resp, err := s.Handle(context.Background(), raw)
+	if err != nil || resp.Refused != "" {
+		tb.Fatalf("%s: %v %s", r.Action, err, resp.Refused)
+	}
+	return resp
+}
+
+// finisher makes entries final as a worker would, so that the canary passes.
+func finisher(s *redrive.Service, ledgerOf redrive.Ledger, canary int) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for done := map[string]bool{}; ctx.Err() == nil && len(done) < canary; time.Sleep(5 * time.Millisecond) {
+			received, err := s.Queues.Receive(ctx, lanes.ToRecovery, 10, time.Hour, 0)
+			if err != nil {
+				return
+			}
+			for _, m := range received {
+				read, err := s.Kinds.Read(m.Body)
+				if err != nil {
+					return
+				}
+				_, _ = ledgerOf.Update(ctx, read.Key, "finisher", func(e ledger.Entry) (ledger.Entry, error) {
+					return s.Rules.Finish(e, job.Delivery{Key: read.Key}, ledger.Done, "ran", time.Now())
+				})
+				done[read.Key] = true
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// Messages per second with the limit off, beside a bare loop of receive, send and delete on the same
+// engine. The goal is 500.
+func BenchmarkThroughput(b *testing.B) {
+	const n = 5000
+	for range b.N {
+		s, _, _ := onAWS(b, n, false)
+		plan := request(b, s, redrive.Request{Action: "plan", Select: all, By: "a", Reason: "b", RatePerSecond: -1, Canary: 1}).Plan
+		stop := finisher(s, s.Ledger, 1)
+		began := time.Now()
+		run := request(b, s, redrive.Request{Action: "run", Plan: plan.ID}).Run
+		took := time.Since(began)
+		stop()
+		if run.State != redrive.Done || run.Counts["sent"] != n {
+			b.Fatalf("run %+v", run)
+		}
+
+		_, direct, _ := onAWS(b, n, false)
+		began = time.Now()
+		moved := 0
+		for moved < n {
+			received, err := direct.Receive(b.Context(), lanes.ToDLQ, 10, time.Hour, 0)
+			if err != nil || len(received) == 0 {
+				b.Fatalf("%d moved, %v", moved, err)
+			}
+			var moves []lanes.Move
+			var messages []job.Message
+			for _, m := range received {
+				moves, messages = append(moves, lanes.Move{Message: m.Message}), append(messages, m.Message)
+			}
+			direct.Send(b.Context(), lanes.ToRecovery, moves)
+			direct.Delete(b.Context(), lanes.ToDLQ, messages)
+			moved += len(received)
+		}
+		bare := float64(n) / time.Since(began).Seconds()
+		rate := float64(n) / took.Seconds()
+		b.ReportMetric(rate, "msg/s")
+		b.ReportMetric(bare, "bare-msg/s")
+		b.ReportMetric(rate/bare, "of-bare")
+		if rate < 500 {
+			b.Errorf("%.0f messages a second, want at least 500", rate)
+		}
+	}
+}
+
+// AWS calls per 1,000 messages of a run, by operation.
+func BenchmarkCalls(b *testing.B) {
+	const n = 1000
+	for range b.N {
+		s, _, proxy := onAWS(b, n, true)
+		plan := request(b, s, redrive.Request{Action: "plan", Select: all, By: "a", Reason: "b", RatePerSecond: -1, Canary: 1}).Plan
+		planning := proxy.Calls()
+		proxy.Reset()
+		stop := finisher(s, s.Ledger, 1)
+		request(b, s, redrive.Request{Action: "run", Plan: plan.ID})
+		stop()
+		b.Logf("plan: %v", planning)
+		b.Logf("run, with what the stand-in for the worker adds: %v", proxy.Calls())
+		for operation, calls := range proxy.Calls() {
+			b.ReportMetric(float64(calls), operation+"/1000msg")
+		}
+	}
+}
+
+// Memory of a plan and a run, as the highest live heap seen less the heap before: at most 2 KiB per
+// selected message beyond what a small plan needs. The fakes' own store is in it, their queues are not.
+func BenchmarkMemory(b *testing.B) {
+	for range b.N {
+		var base float64
+		for _, n := range []int{100, 100_000} {
+			peak := memoryOf(b, n)
+			if n == 100 {
+				base = peak
+				continue
+			}
+			each := (peak - base) / float64(n)
+			b.ReportMetric(each, "B/message")
+			b.ReportMetric(base, "base-B")
+			if each > 2048 {
+				b.Errorf("%.0f bytes a message, want at most 2048", each)
+			}
+		}
+	}
+}
+
+// memoryOf plans n messages on an endless supply and holds them all, which is the most a scan keeps.
+func memoryOf(b *testing.B, n int) float64 {
+	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	w := newWorld()
+	for i := range n {
+		w.put(lanes.ToDLQ, job.Message{Body: body(fmt.Sprint("j", i)), Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, At: time.Now()}})
+	}
+	c := redrive.Config{Names: topology.NamesOf("test"), Numbers: topology.DefaultRedrive(), Unqualified: true, Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
+	c.Numbers.ReceiveWait, c.Numbers.ScanMessages, c.Numbers.ApprovalAbove, c.Numbers.EmptyReceives = 0, n+1, n+1, 2
+	s := redrive.New(c, redrive.Dependencies{Ledger: w, Queues: &cursor{queues: queues{w}}, Table: table{w}, Kinds: kinds.New(testKind("test", job.RunLate)),
+		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString})
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var peak atomic.Uint64
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			peak.Store(max(peak.Load(), m.HeapAlloc))
+		}
+	}()
+	plan := request(b, s, planOf(all)).Plan
+	cancel()
+	<-ended
+	if plan.Selected != n {
+		b.Fatalf("plan %+v", plan)
+	}
+	return float64(peak.Load()) - float64(before.HeapAlloc)
+}
+
+// cursor receives each message once without looking through those before it, and releases nothing: the
+// fake's own way takes a time that grows with the square of the queue.
+type cursor struct {
+	queues
+	at int
+}
+
+func (c *cursor) Receive(_ context.Context, from lanes.Queue, most int, _, _ time.Duration) ([]lanes.Received, error) {
+	all := c.queues.queues[from]
+	var list []lanes.Received
+	for ; c.at < len(all) && len(list) < most; c.at++ {
+		m := all[c.at].Message
+		m.ReceiptHandle = fmt.Sprintf("%0350d", c.at) // as long as AWS's
+		list = append(list, lanes.Received{Message: m})
+	}
+	return list, nil
+}
+
+func (c *cursor) Release(context.Context, lanes.Queue, []job.Message) error { return nil }

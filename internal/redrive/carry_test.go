@@ -1,0 +1,172 @@
+package redrive_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+)
+
+// Whatever its sender put into a message is in it after DLQ → recovery, on an engine that speaks SQS.
+func TestCarriedUnchanged(t *testing.T) {
+	ten := map[string]job.Attribute{}
+	for i := range 9 {
+		ten[fmt.Sprint("s", i)] = job.Attribute{Type: "String", String: strings.Repeat("ü", i+1)}
+	}
+	ten["bin"] = job.Attribute{Type: "Binary.custom", Binary: []byte{0, 1, 254, 255}}
+	envelope := func(id, pad string) string {
+		return `{"kind":"test", "payload":{"id":"` + id + `"},` + "\n\t" + `"more":"` + pad + `"}`
+	}
+	messages := map[string]job.Message{
+		"types": {Body: envelope("types", "é\u2028<&>"), Attributes: map[string]job.Attribute{
+			"s": {Type: "String", String: "x"}, "n": {Type: "Number.int", String: "1"}, "b": {Type: "Binary", Binary: []byte("y")}}},
+		"ten":  {Body: envelope("ten", ""), Attributes: ten},
+		"full": {Body: envelope("full", strings.Repeat("x", topology.MaxMessageBytes-len(envelope("full", ""))))},
+	}
+	s, queues, _ := onAWS(t, 0, false)
+	s.Numbers.Canary = 10
+	s.Numbers.CanaryWait = time.Millisecond // nobody runs them
+	for name, m := range messages {
+		if err := queues.Send(t.Context(), lanes.ToDLQ, []lanes.Move{{Message: m}})[0]; err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	plan := request(t, s, planOf(all)).Plan
+	if plan.Selected != len(messages) || plan.Actions[redrive.Redrive] != len(messages) {
+		t.Fatalf("plan %+v", plan)
+	}
+	if run := request(t, s, redrive.Request{Action: "run", Plan: plan.ID}).Run; run.Counts["sent"] != len(messages) {
+		t.Fatalf("run %+v", run)
+	}
+	got := map[string]lanes.Received{}
+	for range 5 {
+		received, err := queues.Receive(t.Context(), lanes.ToRecovery, 10, time.Minute, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range received {
+			got[m.Body] = m
+		}
+	}
+	for name, want := range messages {
+		m, ok := got[want.Body]
+		if !ok {
+			t.Errorf("%s: its body is not there", name)
+			continue
+		}
+		same := func(a, b job.Attribute) bool {
+			return a.Type == b.Type && a.String == b.String && string(a.Binary) == string(b.Binary)
+		}
+		if !maps.EqualFunc(m.Attributes, want.Attributes, same) {
+			t.Errorf("%s: attributes %v", name, m.Attributes)
+		}
+		if fits := lanes.Fits(job.Message{Body: want.Body, Attributes: want.Attributes, Memory: job.Memory{Run: plan.Run}}); fits != (m.Memory.Run == plan.Run) {
+			t.Errorf("%s: memory %+v, fits %v", name, m.Memory, fits)
+		}
+	}
+}
+
+func TestScanLimitsSayThatItIsAPart(t *testing.T) {
+	for name, limit := range map[string]func(*bench){
+		"limit of 20 messages": func(b *bench) { b.Numbers.ScanMessages = 20 },
+		"bytes":                func(b *bench) { b.Numbers.ScanBytes = 200 },
+		"limit of 10ms":        func(b *bench) { b.Numbers.ScanTime, b.latency = 10*time.Millisecond, time.Millisecond },
+		"others hold the rest": func(b *bench) {
+			for _, m := range b.queues[lanes.ToDLQ][:7] {
+				m.visible = time.Now().Add(time.Hour)
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			for i := range 100 {
+				b.isolated(fmt.Sprint("j", i), job.Transient)
+			}
+			limit(b)
+			got := b.must(planOf(all))
+			if !strings.Contains(got.Plan.Partial, name) || got.Scan.Seen >= 100 || got.Scan.Holds != 100 {
+				t.Errorf("%s: %+v, partial %q", name, got.Scan, got.Plan.Partial)
+			}
+		})
+	}
+}
+
+// Sent, not deleted, and isolated again meanwhile: the old copy is deleted when it is seen again, and
+// not sent a second time.
+func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = isolatesAgain
+		id := b.isolated("a", job.Transient)
+		plan := b.must(planOf(all)).Plan
+		b.fault = func(call string) (error, error) {
+			if call == "delete" {
+				return errOutage, nil
+			}
+			return nil, nil
+		}
+		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if first.State != redrive.Stopped || first.Counts["sent-undeleted"] != 1 || b.on(lanes.ToDLQ) != 2 {
+			t.Fatalf("run %+v", first)
+		}
+		b.fault = nil
+		time.Sleep(time.Hour) // until it is visible again
+		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if second.Counts["sent"] != 1 || len(b.sentAt) != 1 || b.on(lanes.ToDLQ) != 1 || b.queues[lanes.ToDLQ][0].ID == id {
+			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
+		}
+	})
+}
+
+// What others hold is waiting, and not gone.
+func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.world.run = completes(map[string]int{})
+		for i := range 12 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		plan := b.must(planOf(all)).Plan
+		b.queues[lanes.ToDLQ][3].visible = time.Now().Add(time.Hour)
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got.State != redrive.Paused || got.Waiting != 1 || got.Counts["gone"] != 0 || got.Counts["sent"] != 11 {
+			t.Errorf("run %+v", got)
+		}
+		time.Sleep(time.Hour)
+		if got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run; got.State != redrive.Done || len(b.sentAt) != 12 {
+			t.Errorf("run %+v", got)
+		}
+	})
+}
+
+func TestScanOutlivesALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 50 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		fails := 1
+		b.fault = func(call string) (error, error) {
+			if call == "receive" && fails > 0 {
+				fails--
+				return nil, errOutage // received, and the answer is lost
+			}
+			return nil, nil
+		}
+		got := b.must(planOf(all))
+		if got.Scan.Seen != 40 || got.Scan.Holds != 50 || got.Plan.Partial == "" {
+			t.Errorf("%+v, partial %q", got.Scan, got.Plan.Partial)
+		}
+		fails = 1000
+		if _, err := b.try(t.Context(), planOf(all)); err == nil {
+			t.Error("a queue that cannot be read is taken for an empty one")
+		}
+	})
+}

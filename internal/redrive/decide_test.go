@@ -1,0 +1,88 @@
+package redrive
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/ledger"
+)
+
+func TestDecision(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	late := job.Kind{Name: "late", Late: job.ExpireLate}
+	keyed := kinds.Job{Key: "k", Kind: job.Kind{Name: "test"}}
+	expiring := kinds.Job{Key: "k", Kind: late, Envelope: job.Envelope{Deadline: now.Add(-time.Second)}}
+	isolated := ledger.Entry{Version: 1, Status: ledger.Isolated, LastClass: job.Transient}
+	with := func(f func(*ledger.Entry)) ledger.Entry { e := isolated; f(&e); return e }
+	invalid := &job.Failure{Class: job.Invalid, Err: errors.New("not JSON")}
+	unknownKind := &job.Failure{Class: job.Rejected, Err: errors.New("kind is not known")}
+	ours := job.Memory{Class: job.Transient, Cause: job.CauseAttempts}
+	tests := map[string]struct {
+		c     candidate
+		named bool
+		want  Action
+		guard bool
+	}{
+		"isolated":                        {candidate{memory: ours, read: keyed, entry: isolated}, false, Redrive, false},
+		"moved by SQS, no entry":          {candidate{read: keyed}, false, Redrive, false},
+		"open, by an unconfirmed send":    {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status, e.Redrives = ledger.Pending, 3 })}, false, Redrive, false},
+		"done":                            {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status = ledger.Done })}, false, Remove, false},
+		"done, and named":                 {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status = ledger.Done })}, true, Remove, false},
+		"expired":                         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status = ledger.Expired })}, false, Remove, false},
+		"live lease":                      {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, now.Add(1) })}, true, InProgress, false},
+		"running without a lease time":    {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status = ledger.Running })}, true, InProgress, false},
+		"lease that ended":                {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, now })}, false, Redrive, false},
+		"past its deadline, runs late":    {candidate{memory: ours, read: kinds.Job{Key: "k", Envelope: expiring.Envelope}, entry: isolated}, false, Redrive, false},
+		"past its deadline, expires":      {candidate{memory: ours, read: expiring, entry: isolated}, false, Late, false},
+		"past its deadline, and named":    {candidate{memory: ours, read: expiring, entry: isolated}, true, Late, false},
+		"past its business's end":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.ExpiresAt = now })}, false, Late, false},
+		"malformed":                       {candidate{memory: job.Memory{Class: job.Invalid}, readErr: invalid}, false, Never, false},
+		"malformed, named":                {candidate{memory: job.Memory{Class: job.Invalid}, readErr: invalid}, true, Redrive, true},
+		"malformed, memory lies":          {candidate{memory: ours, readErr: invalid}, false, Never, false},
+		"kind not known":                  {candidate{memory: job.Memory{Class: job.Rejected}, readErr: unknownKind}, false, Redrive, false},
+		"kind not known, limit":           {candidate{memory: job.Memory{Class: job.Rejected, Redrives: 3}, readErr: unknownKind}, false, Limit, false},
+		"foreign":                         {candidate{readErr: invalid}, false, Foreign, false},
+		"foreign, named":                  {candidate{readErr: invalid}, true, Foreign, false},
+		"foreign kind":                    {candidate{readErr: unknownKind}, true, Foreign, false},
+		"ambiguous, message lies":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.LastClass = job.Ambiguous })}, true, NeedsDecision, false},
+		"ambiguous":                       {candidate{memory: job.Memory{Class: job.Ambiguous}, read: keyed, entry: with(func(e *ledger.Entry) { e.LastClass = job.Ambiguous })}, true, NeedsDecision, false},
+		"ambiguous, decided":              {candidate{memory: job.Memory{Class: job.Ambiguous}, read: keyed, entry: with(func(e *ledger.Entry) { e.LastClass, e.Decided = job.Ambiguous, ledger.NotSent })}, false, Redrive, false},
+		"ambiguous, entry gone":           {candidate{memory: job.Memory{Class: job.Ambiguous}, read: keyed}, false, NeedsDecision, false},
+		"convicted":                       {candidate{memory: job.Memory{Class: job.Crashed}, readErr: errors.New("not decoded")}, false, Redrive, false},
+		"generation limit":                {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Redrives = 3 })}, false, Limit, false},
+		"generation limit, named":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Redrives = 3 })}, true, Redrive, true},
+		"generation forged low, entry up": {candidate{memory: job.Memory{Class: job.Transient, Redrives: 0, Run: "r"}, read: keyed, entry: with(func(e *ledger.Entry) { e.Redrives = 3 })}, false, Limit, false},
+	}
+	for name, tt := range tests {
+		got, why, guard := tt.c.decide(tt.named, 3, now)
+		if got != tt.want || (guard != "") != tt.guard || why == "" {
+			t.Errorf("%s: %s (%s), guard %q; want %s", name, got, why, guard, tt.want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for name, tt := range map[string]struct {
+		e    ledger.Entry
+		want verdict
+	}{
+		"absent":                  {ledger.Entry{}, waiting},
+		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, waiting},
+		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, waiting},
+		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, waiting},
+		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, failed},
+		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, waiting},
+		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, succeeded},
+		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, succeeded},
+		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, failed},
+		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, failed},
+		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, failed},
+	} {
+		if got, _ := judge(tt.e, 2); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
