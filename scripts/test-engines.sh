@@ -19,6 +19,7 @@ trap cleanup EXIT
 start() {
 	local name=$1 lines=$2
 	shift 2
+	: >"$work/$name"
 	"$@" <"$work/alive" 3>&- >"$work/$name" 2>"$work/$name.err" &
 	pids+=($!)
 	for _ in $(seq 300); do

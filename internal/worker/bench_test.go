@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,4 +101,27 @@ func TestABatchTakesAsLongAsOneRecord(t *testing.T) {
 			t.Errorf("one record takes %v, ten take %v", one, ten)
 		}
 	})
+}
+
+// What the handler keeps does not grow with the jobs it has handled.
+func TestMemoryIsFlat(t *testing.T) {
+	h, event := overhead(t, io.Discard, func() {})
+	heap := func(jobs int) uint64 {
+		for range jobs / len(event.Records) {
+			if _, err := h.Handle(t.Context(), event); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap(10_000)
+	after := heap(90_000)
+	t.Logf("heap of %d KiB after 10,000 jobs, %d KiB after 100,000", before>>10, after>>10)
+	if after > before+64<<10 {
+		t.Errorf("the heap grew by %d KiB", (after-before)>>10)
+	}
 }

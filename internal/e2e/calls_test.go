@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"testing"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/reservation"
+)
+
+// What a job costs on the wire: an expiry one transaction and nothing else, what is isolated one send for
+// all of its batch.
+func TestCallsOnTheWire(t *testing.T) {
+	e := newEmbedded(t)
+	var invocations atomic.Int32
+	e.env.OnResponse(func(local.Invocation) local.Action { invocations.Add(1); return local.Forward })
+	const n = 20
+	var good, bad []reservation.Hold
+	e.env.Pause(job.Source)
+	for i := range n {
+		good = append(good, e.place(e.hold(fmt.Sprint("good-", i), 1, 0)))
+	}
+	e.faults.Reset()
+	e.env.Resume(job.Source)
+	for _, h := range good {
+		e.ends(h, ledger.Done)
+	}
+	e.dry()
+	if got, want := e.faults.Calls(), map[string]int{"TransactWriteItems": n}; !maps.Equal(got, want) {
+		t.Errorf("%d expiries made the calls %v, want %v", n, got, want)
+	}
+
+	e.env.Pause(job.Source)
+	for i := range n {
+		h := e.hold(fmt.Sprint("bad-", i), 1, 0)
+		bad = append(bad, h)
+		e.send(e.body(h), nil)
+	}
+	e.faults.Reset()
+	invocations.Store(0)
+	e.env.Resume(job.Source)
+	for _, h := range bad {
+		e.ends(h, ledger.Isolated)
+	}
+	e.dry()
+	if got := e.faults.Calls(); got["SendMessageBatch"] == 0 || got["SendMessageBatch"] > int(invocations.Load()) || got["DeleteMessageBatch"]+got["SendMessage"] > 0 {
+		t.Errorf("%d isolations in %d batches made the calls %v", n, invocations.Load(), got)
+	}
+	if d := e.depth(lanes.ToDLQ); d.Visible != n {
+		t.Errorf("the DLQ has %+v", d)
+	}
+}
