@@ -198,9 +198,9 @@ func newRedrive(a *app) *cobra.Command {
 		Long: `Bring isolated jobs back to the recovery lane. A plan freezes what is selected; a run moves it, a canary first,
 at a limited rate, and stops itself when jobs fail again. Exit code 0: done; 2: refused; 3: stopped by a condition.
 See docs/runbook.md.`,
-		Example: `  acklast redrive plan --class transient --older-than 5m --reason "the provider is back"
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
   acklast redrive run p-20261201-100000-1a2b3c4d
-  acklast redrive stop --reason "the provider answers 500 again"`,
+  acklast redrive stop --reason 'the provider answers 500 again'`,
 	}
 	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
 		newRedriveSwitch(a, "stop", "Stop every redrive, now and until resume"),
@@ -216,7 +216,7 @@ func newRedrivePlan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "plan",
 		Short:   "Freeze a selection into a plan, and say what would happen",
-		Example: `  acklast redrive plan --class transient --older-than 5m --reason "the provider is back"`,
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
 		Args:    cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			g, err := a.govern(cmd.Context())
@@ -451,7 +451,7 @@ func newRedriveRun(a *app) *cobra.Command {
 		Use:   "run PLAN|RUN",
 		Short: "Run a plan, or continue a run, and watch it",
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
-  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason "its record is there now"`,
+  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -578,8 +578,8 @@ func newDiscard(a *app) *cobra.Command {
 the audit first; the job's entry becomes terminal, so that no copy of it runs; then the message is deleted. Refused
 for a job that a delivery holds, and for an ambiguous one, which is for "acklast decide". Exit code 2 if any was not
 discarded.`,
-		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason "malformed by a producer that is mended"`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)
@@ -616,8 +616,8 @@ func newDecide(a *app) *cobra.Command {
 		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence).
 --sent makes it final. --not-sent lets it be redriven once, and is refused when the provider gave a request id or
 the job has expired. --drop ends it. The decision is recorded on the entry.`,
-		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason "the provider finds no such request"`,
-		Args: cobra.ExactArgs(1),
+		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'`,
+		Args:    cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			what := map[ledger.DecisionKind]bool{ledger.Sent: sent, ledger.NotSent: notSent, ledger.Drop: drop}
 			r := redrive.Request{Action: "decide", Job: args[0]}
