@@ -40,12 +40,18 @@ test: check synth ## Run every test but the second engines' (needs Go and Node.j
 	@[ -n "$(RACE)" ] || echo "No C compiler found: testing without the race detector."
 	$(GO) test $(RACE) -timeout 20m $$($(GO) list ./... | grep -v '^acklast/infra')
 	$(QUIET) $(GO) test -timeout 20m ./infra/...
-	@echo "Not run here: the second engines (make test-engines)."
+	@echo "Not run here: the suites on second engines (fauxqs, dynalite, moto); make test-engines runs them."
 
 .PHONY: check
 check: ## Check formatting, vet and the modules
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+
+.PHONY: bench
+bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (about two minutes)
+	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
+	$(GO) vet -tags bench ./internal/e2e
+	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput)$$'
 
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
@@ -68,7 +74,8 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Hold the template against cfn-lint and moto (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite and moto too, and lint the template (needs Python)
+	@scripts/test-engines.sh
 	@scripts/cfn-engines.sh
 
 .PHONY: localstack-up localstack-deploy localstack-e2e localstack-down
@@ -83,4 +90,4 @@ localstack-down: ## Remove LocalStack and everything in it
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist cdk.out .cache/cfn-engines
+	rm -rf bin dist cdk.out .cache/engines

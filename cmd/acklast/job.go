@@ -186,7 +186,7 @@ func meaning(e ledger.Entry, now time.Time) string {
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == ledger.NotSent:
 		return fmt.Sprintf("%s was decided to be not sent: it may be put back once, and is then sent without a look-up.", e.Key)
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous:
-		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide; see docs/reminders.md.",
+		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide with \"acklast decide\"; see docs/reminders.md.",
 			e.Key, e.ProviderKey)
 	case e.Status == ledger.Isolated:
 		return fmt.Sprintf("%s is isolated, cause %s: it is on the DLQ or on its way there, recorded by message %s, and runs again only when it is put back.",

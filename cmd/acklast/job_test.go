@@ -189,7 +189,7 @@ func TestJobOfAReminder(t *testing.T) {
 		"status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
 		"status running\n", "lease until ", "call its outcome is unknown\n", "may be at its call now",
 		"last class ambiguous\n", "AT EVIDENCE OWNER NOTE\n", "- token-old woke up late\n",
-		"Ask the provider, then decide; see docs/reminders.md", "expiry ", "deadline ")
+		"Ask the provider, then decide with \"acklast decide\"; see docs/reminders.md", "expiry ", "deadline ")
 
 	change(dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{}), job.Delivery{Key: sms, Token: "ada"},
 		func(e ledger.Entry) (ledger.Entry, error) {

@@ -129,7 +129,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings := topology.Scaled()
 	// The shortest that whole seconds allow: the story waits for several of these.
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
-	settings.StartMargin, settings.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
+	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
 	s.settings = settings
 	numbers := topology.ScaledRedrive()
@@ -166,7 +166,6 @@ func (s *story) start(ctx context.Context, c Config) error {
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
-	s.kinds = kinds.All(kinds.Dependencies{})
 	s.subscriptions = reminder.NewSubscriptions(db, names.SubscriptionsTable)
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())

@@ -3,18 +3,14 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
-	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/postbox"
+	"acklast/internal/redrive"
 	"acklast/internal/reminder"
-	"acklast/internal/topology"
 )
 
 // remind sends a reminder n times at once and expects its job to end in the given status, with the
@@ -144,51 +140,26 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("Isolated as %q: it is a person's to decide. Ada asks the provider, who never got it.", e.LastClass)
-	if err := s.decide(ctx, key, ledger.NotSent, "support says they never got it"); err != nil {
+	if _, err := s.ask(ctx, redrive.Request{Action: "decide", Job: key, Decision: ledger.NotSent,
+		By: "ada", Reason: "support says they never got it"}); err != nil {
 		return row{}, err
 	}
 	s.jobs[key] = ledger.Done
-	if err := s.putBack(ctx, key); err != nil {
+	planned, err := s.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Keys: []string{key}},
+		By: "ada", Reason: "decided: not sent"})
+	if err != nil {
+		return row{}, err
+	}
+	if _, err := s.ask(ctx, redrive.Request{Action: "approve", Plan: planned.Plan.ID, By: "grace", Reason: "looked at the decision"}); err != nil {
+		return row{}, err
+	}
+	if _, err := s.run(ctx, redrive.Request{Plan: planned.Plan.ID}, redrive.Done); err != nil {
 		return row{}, err
 	}
 	if err := s.ended(ctx, key); err != nil {
 		return row{}, err
 	}
-	s.tell("Decided \"not sent\" and put back: sent, with %d acceptance. The decision was good for this one time.",
+	s.tell("Decided \"not sent\" and redriven: sent, with %d acceptance. The decision was good for this one time.",
 		len(s.env.Provider().Accepted(p.Recipient)))
 	return row{sent: 1, became: "ambiguous, decided by hand, sent once"}, nil
-}
-
-// decide records what a person decided of an ambiguous job.
-func (s *story) decide(ctx context.Context, key string, what ledger.DecisionKind, reason string) error {
-	rules := ledger.Rules{Retention: topology.Scaled().LedgerRetention}
-	_, err := s.ledger.Update(ctx, key, uuid.NewString(), func(e ledger.Entry) (ledger.Entry, error) {
-		return rules.Decide(e, ledger.Decision{At: time.Now(), By: "ada", What: what, Reason: reason})
-	})
-	return err
-}
-
-// putBack moves the one message of a job from the DLQ to the recovery lane, as the console's own
-// redrive does with all of them.
-func (s *story) putBack(ctx context.Context, key string) error {
-	moved := false
-	return s.until(ctx, "its message is put back", func() (bool, error) {
-		received, err := s.queues.Receive(ctx, lanes.ToDLQ, 10, 2*time.Second, 0)
-		if err != nil {
-			return false, err
-		}
-		for _, m := range received {
-			if read, err := s.kinds.Read(m.Body); err != nil || read.Key != key {
-				continue
-			}
-			if err := errors.Join(s.queues.Send(ctx, lanes.ToRecovery, []lanes.Move{{Message: m.Message}})...); err != nil {
-				return false, err
-			}
-			if err := errors.Join(s.queues.Delete(ctx, lanes.ToDLQ, []job.Message{m.Message})...); err != nil {
-				return false, fmt.Errorf("delete what was put back: %w", err)
-			}
-			moved = true
-		}
-		return moved, nil
-	})
 }

@@ -79,6 +79,8 @@ type system struct {
 	store    *reservation.Store
 	desk     *reservation.Desk
 	settings topology.Settings
+	// searching is held by whoever looks for a message on the stack's DLQ.
+	searching *sync.Mutex
 	// undelayed has jobs sent without SQS's delay, so that they arrive before they are due.
 	undelayed bool
 	// id is different in every test and run, as a deployed stack keeps what earlier ones left.
@@ -86,7 +88,7 @@ type system struct {
 }
 
 func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.URLs, settings topology.Settings) *system {
-	s := &system{T: t, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
+	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(s.db, s.ledger, names, time.Now)
@@ -106,8 +108,21 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 // shared is the one environment of all black-box tests.
 var shared struct {
 	sync.Once
-	env *local.Environment
-	err error
+	settings topology.Settings
+	env      *local.Environment
+	err      error
+	// searching is held by who looks for a message on the shared DLQ.
+	searching sync.Mutex
+}
+
+// envData names an endpoint that serves queues and tables in the black-box tests, while functions stay
+// embedded.
+const envData = "ACKLAST_DATA_ENDPOINT"
+
+// unhurried gives an engine that takes a hundred times as long for a call the time for it.
+func unhurried(s topology.Settings) topology.Settings {
+	s.WorkerTimeout, s.LaneVisibility = 10*time.Second, 60*time.Second
+	return s
 }
 
 // blackBox returns the stack that the black-box tests run against.
@@ -132,18 +147,27 @@ func blackBox(t *testing.T) *system {
 			return *out.QueueUrl
 		}
 		urls := lanes.URLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
-		return newSystem(t, cfg, names, urls, topology.Default())
+		s := newSystem(t, cfg, names, urls, topology.Default())
+		s.searching = &shared.searching
+		return s
 	}
 	shared.Do(func() {
-		shared.env, shared.err = local.Start(context.Background(), local.Config{
-			Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second,
-		})
+		c := local.Config{Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
+		if other := os.Getenv(envData); other != "" {
+			c.DataEndpoint = other
+			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
+			c.Settings = unhurried(c.Settings)
+		}
+		shared.settings = c.Settings
+		shared.env, shared.err = local.Start(context.Background(), c)
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	return newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), topology.Scaled())
+	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), shared.settings)
+	s.searching = &shared.searching
+	return s
 }
 
 // embedded is a stack of this test's own on the embedded AWS, whose worker can be made to suffer.
@@ -179,7 +203,7 @@ func newEmbedded(t *testing.T, options ...func(*local.Config)) *embedded {
 
 func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, options ...func(*local.Config)) *embedded {
 	t.Helper()
-	if deployed() {
+	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
@@ -340,6 +364,9 @@ func (s *system) depth(q lanes.Queue) lanes.Depth {
 // messages become visible again at once.
 func (s *system) fromDLQ(body string) (found lanes.Received) {
 	s.Helper()
+	// Two that search one queue hide each other's message again and again, in step.
+	s.searching.Lock()
+	defer s.searching.Unlock()
 	s.until("the message is on the DLQ", func() bool {
 		received, err := s.queues.Receive(s.Context(), lanes.ToDLQ, 10, 5*time.Second, time.Second)
 		if err != nil {

@@ -38,34 +38,74 @@ type Envelope struct {
 	Payload jsontext.Value `json:"payload"`
 }
 
-// Decode reads the body of a message. Its error, if any, is a *Failure of class Invalid: the same
-// bytes will never decode. Decoding is strict about types, duplicate names and trailing data and
-// tolerant about unknown fields.
+// Decode reads the body of a message: a job, or a job that SNS or EventBridge wrapped once. Decoding is
+// strict about types, duplicate names and trailing data and tolerant about unknown fields. Its error is
+// ErrProbe for a body that carries no job, else a *Failure of class Invalid: the same bytes will never
+// decode.
 func Decode(body []byte) (Envelope, error) {
-	var e Envelope
-	if len(bytes.TrimSpace(body)) == 0 {
-		return Envelope{}, invalid("body is empty, want a JSON object with kind and payload")
-	}
-	if k := jsontext.Value(body).Kind(); k != '{' {
-		return Envelope{}, invalid("body is not a JSON object with kind and payload")
-	}
-	if err := json.Unmarshal(body, &e); err != nil {
-		return Envelope{}, invalid("body: %w", jsonError(err))
-	}
-	if e.Kind == "" {
-		return Envelope{}, invalid("kind is missing")
-	}
-	if err := CheckID("kind", e.Kind); err != nil {
+	w, err := decode(body)
+	if err != nil {
 		return Envelope{}, err
 	}
+	inner, wrapper, err := w.unwrap()
+	if err != nil {
+		return Envelope{}, err
+	}
+	if wrapper == "" {
+		if err := w.check(); err != nil {
+			return Envelope{}, err
+		}
+		return w.Envelope, nil
+	}
+	if w, err = decode(inner); err != nil {
+		return Envelope{}, within(wrapper, err)
+	}
+	switch _, again, err := w.unwrap(); {
+	case errors.Is(err, ErrProbe):
+		return Envelope{}, err
+	case err != nil:
+		return Envelope{}, within(wrapper, err)
+	case again != "":
+		return Envelope{}, invalid("an %s in an %s: a job may be wrapped once", again, wrapper)
+	}
+	if err := w.check(); err != nil {
+		return Envelope{}, within(wrapper, err)
+	}
+	return w.Envelope, nil
+}
+
+func within(wrapper string, err error) error { return invalid("in the %s: %w", wrapper, err) }
+
+// decode reads one JSON object without judging it.
+func decode(body []byte) (*wire, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, invalid("body is empty, want a JSON object with kind and payload")
+	}
+	if k := jsontext.Value(body).Kind(); k != '{' {
+		return nil, invalid("body is not a JSON object with kind and payload")
+	}
+	w := new(wire)
+	if err := json.Unmarshal(body, w); err != nil {
+		return nil, invalid("body: %w", jsonError(err))
+	}
+	return w, nil
+}
+
+func (e *Envelope) check() error {
+	if e.Kind == "" {
+		return invalid("kind is missing")
+	}
+	if err := CheckID("kind", e.Kind); err != nil {
+		return err
+	}
 	if e.Payload.Kind() != '{' {
-		return Envelope{}, invalid("payload is missing or not an object")
+		return invalid("payload is missing or not an object")
 	}
 	if !e.Deadline.IsZero() && e.Deadline.Before(e.NotBefore) {
-		return Envelope{}, invalid("deadline %s lies before notBefore %s",
+		return invalid("deadline %s lies before notBefore %s",
 			e.Deadline.Format(time.RFC3339), e.NotBefore.Format(time.RFC3339))
 	}
-	return e, nil
+	return nil
 }
 
 // DecodePayload reads a kind's payload into v with the rules of Decode.

@@ -206,11 +206,18 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"kind":"k","payload":{}}`, `{"kind":"reservation.expire","notBefore":"2026-12-01T10:00:00Z","payload":{"units":1}}`,
 		`{"a":`, `null`, `[]`, ``, "\x07", `{"kind":"k","kind":"k","payload":{}}`, `{"kind":"k","payload":{}}x`,
+		bySNSOf(plain), byEventBridgeOf(plain), bySNSOf(byEventBridgeOf(plain)), testEvent, bySNSOf(testEvent), `{"Type":"Notification","Message":"{}"}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e, err := Decode(body)
+		if errors.Is(err, ErrProbe) {
+			if e.Kind != "" || e.Payload != nil {
+				t.Fatalf("%q is a probe and decoded to %+v", body, e)
+			}
+			return
+		}
 		if err != nil {
 			if AsFailure(err).Class != Invalid {
 				t.Fatalf("%q: class %s", body, AsFailure(err).Class)

@@ -58,8 +58,9 @@ type Job struct {
 	Subject  string
 }
 
-// Read decodes a body and finds its kind and key. Its error is a *job.Failure: Invalid for a body
-// that can never be read, Rejected for a kind that nobody registered, which a newer worker may know.
+// Read decodes a body and finds its kind and key. Its error is job.ErrProbe, or a *job.Failure: Invalid
+// for a body that can never be read, Rejected for a kind that nobody registered, which a newer worker may
+// know.
 func (c Catalogue) Read(body string) (Job, error) {
 	e, err := job.Decode([]byte(body))
 	if err != nil {

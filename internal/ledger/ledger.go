@@ -279,7 +279,7 @@ const (
 	PutBack Arrival = iota
 	// Handover: this delivery isolated the job itself and the hand-over was not confirmed.
 	Handover
-	// Stray: a copy that was sent before the isolation.
+	// Stray: a copy that was sent before the isolation, or that never was on the DLQ.
 	Stray
 	// Undecided: the isolation is ambiguous and nobody decided.
 	Undecided
@@ -295,6 +295,9 @@ func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 		return Handover
 	// Equal counts as before: nothing isolated in a millisecond was received from the DLQ in it.
 	case !d.SentAt.After(e.IsolatedAt):
+		return Stray
+	// A retry or deferral, decided before the isolation and sent after it: the DLQ's messages tell a cause.
+	case d.Memory.MessageID != "" && d.Memory.Cause == "":
 		return Stray
 	case e.LastClass == job.Ambiguous && e.Decided != NotSent:
 		return Undecided

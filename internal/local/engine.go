@@ -58,7 +58,9 @@ type AWS struct {
 	endpoint string
 	config   aws.Config // of the endpoint
 	engine   string     // the engine's own URL, without the front
-	direct   aws.Config // of the engine
+	data     string     // the URL of what serves queues and tables: the engine's, unless they live elsewhere
+	direct   aws.Config // of data
+	lambda   aws.Config // of the engine
 	urls     worker.QueueURLs
 	arns     worker.QueueURLs // the same queues' ARNs
 	front    *front           // nil without one
@@ -69,11 +71,12 @@ type AWS struct {
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
 func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
-	return startAWS(ctx, stack, settings, port, port != 0)
+	return startAWS(ctx, stack, settings, port, port != 0, "")
 }
 
-// startAWS is StartAWS, with a front before the engine or without one.
-func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool) (*AWS, error) {
+// startAWS is StartAWS, with a front before the engine or without one, and with queues and tables at
+// another endpoint if one is given.
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
@@ -87,6 +90,10 @@ func startAWS(ctx context.Context, stack string, settings topology.Settings, por
 		a.front, a.endpoint = front, front.url
 		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
 	}
+	a.data = a.engine
+	if elsewhere != "" {
+		a.endpoint, a.data = elsewhere, elsewhere
+	}
 	if err := a.create(ctx, settings); err != nil {
 		a.close()
 		return nil, err
@@ -98,7 +105,10 @@ func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error
 	if a.config, err = configFor(ctx, a.endpoint); err != nil {
 		return err
 	}
-	if a.direct, err = configFor(ctx, a.engine); err != nil {
+	if a.direct, err = configFor(ctx, a.data); err != nil {
+		return err
+	}
+	if a.lambda, err = configFor(ctx, a.engine); err != nil {
 		return err
 	}
 	if err := a.createQueues(ctx, settings); err != nil {

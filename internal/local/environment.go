@@ -45,6 +45,9 @@ type Config struct {
 	Settings topology.Settings
 	// Port is the port of the endpoint on 127.0.0.1; 0 takes any free one.
 	Port int
+	// DataEndpoint is where queues and tables live instead of here, for tests on another engine; only the
+	// Lambda API is the environment's own then. Port has to be 0.
+	DataEndpoint string
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
 	// Processes is how many worker processes run, and with it how many invocations can be in flight;
@@ -131,7 +134,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, fmt.Errorf("local environment: %w", err)
 	}
 
-	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true)
+	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true, c.DataEndpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	functions := append([]Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
-		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.engine),
+		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.data),
 	}}, c.Functions...)
 	for _, f := range functions {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
@@ -181,6 +184,9 @@ func (c Config) validate() error {
 	if c.Processes < 1 {
 		return fmt.Errorf("%d processes, but the worker needs at least one", c.Processes)
 	}
+	if c.DataEndpoint != "" && c.Port != 0 {
+		return errors.New("a port is of no use to queues and tables that live elsewhere")
+	}
 	binary, err := filepath.Abs(c.WorkerBinary)
 	if c.WorkerBinary == "" || err != nil {
 		return errors.New("worker binary is not set")
@@ -199,7 +205,7 @@ func (e *Environment) poll(c Config) {
 	source := min(c.Settings.SourceConcurrency, c.Processes)
 	recovery := min(c.Settings.RecoveryConcurrency, max(1, c.Processes-1))
 	lane := func(l job.Lane, url, arn string, limit int) *poller {
-		return newPoller(l, url, arn, e.worker.name, limit, c.Settings, e.worker.gate, e.direct, c.Log)
+		return newPoller(l, url, arn, e.worker.name, limit, c.Settings, e.worker.gate, e.direct, e.lambda, c.Log)
 	}
 	e.pollers = map[job.Lane]*poller{
 		job.Source:   lane(job.Source, e.urls.Source, e.arns.Source, source),

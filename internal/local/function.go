@@ -71,7 +71,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	}
 	f.Binary, f.Processes = binary, max(1, f.Processes)
 	if f.endpoint == "" {
-		f.endpoint = a.engine
+		f.endpoint = a.data
 	}
 	if f.EndpointFor != nil {
 		f.endpoint = f.EndpointFor(a.endpoint)
@@ -84,7 +84,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 		maps.Copy(env, f.EnvFor(a.urls))
 		f.Env = env
 	}
-	if err := createFunction(ctx, a.direct, f); err != nil {
+	if err := createFunction(ctx, a.lambda, f); err != nil {
 		return nil, err
 	}
 	running := &function{name: f.Name, gate: newGate(), stillborn: make(chan error, 1)}

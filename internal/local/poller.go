@@ -46,14 +46,14 @@ type poller struct {
 	paused    chan struct{} // nil, or closed by resume; receiving guards it
 }
 
-func newPoller(lane job.Lane, queueURL, queueARN, function string, limit int, s topology.Settings, g *gate, cfg aws.Config, log *slog.Logger) *poller {
+func newPoller(lane job.Lane, queueURL, queueARN, function string, limit int, s topology.Settings, g *gate, queues, functions aws.Config, log *slog.Logger) *poller {
 	return &poller{
 		lane: lane, queueURL: queueURL, queueARN: queueARN, function: function,
 		batch: s.BatchSize, window: s.BatchWindow,
 		slots: make(chan struct{}, limit), gate: g,
-		sqs: awsclient.SQS(cfg),
+		sqs: awsclient.SQS(queues),
 		// A second try would be a second invocation.
-		lambda: lambda.NewFromConfig(cfg, func(o *lambda.Options) { o.Retryer = aws.NopRetryer{} }),
+		lambda: lambda.NewFromConfig(functions, func(o *lambda.Options) { o.Retryer = aws.NopRetryer{} }),
 		log:    log.With("lane", string(lane)),
 	}
 }

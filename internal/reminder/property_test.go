@@ -324,7 +324,7 @@ func TestNeverTwice(t *testing.T) {
 		t.Run(fmt.Sprintf("deduplicates %v, looks up %v", can.Deduplicates, can.LooksUp), func(t *testing.T) {
 			t.Parallel()
 			steps := map[string]int{}
-			for range 10 { // a history takes a millisecond, and the rare ones matter
+			for range 5 { // a history takes a millisecond, and the rare ones matter
 				rapid.Check(t, func(t *rapid.T) { history(t, can, steps) })
 			}
 			t.Logf("%v", steps)

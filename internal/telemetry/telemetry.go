@@ -53,7 +53,7 @@ const (
 	MetricLateness        = "Lateness"
 )
 
-// The dimensions, and the values that stand for "there is none".
+// The dimensions, and the values that stand for "there is none" and for a service's test message.
 const (
 	DimensionStack = "stack"
 	DimensionKind  = "kind"
@@ -62,6 +62,7 @@ const (
 
 	ClassNone   = "none"
 	KindUnknown = "unknown"
+	KindProbe   = "probe"
 )
 
 // CloudWatch's units.

@@ -44,12 +44,17 @@ func (s *step) memory() job.Memory {
 	return m
 }
 
-// readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, and the
-// answer is false.
+// readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, a service's test
+// message is through, and the answer is false.
 func (h *Handler) readBody(s *step) bool {
 	var err error
 	s.read, err = h.Kinds.Read(s.Body)
 	s.Envelope, s.Key, s.Subject = s.read.Envelope, s.read.Key, s.read.Subject
+	if errors.Is(err, job.ErrProbe) {
+		s.probe = true
+		s.acknowledge("probe", false)
+		return false
+	}
 	if err != nil {
 		h.isolateWithoutEntry(s, job.AsFailure(err))
 		return false

@@ -119,6 +119,7 @@ type step struct {
 
 	outcome   job.Outcome
 	duplicate bool
+	probe     bool // a service's test message
 	detail    string
 	class     job.Class
 	cause     job.Cause
@@ -264,13 +265,16 @@ func (h *Handler) conclude(ctx context.Context, steps []*step) (events.SQSEventR
 
 func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	kind := s.read.Kind.Name
-	if kind == "" {
+	switch {
+	case s.probe:
+		kind = telemetry.KindProbe
+	case kind == "":
 		kind = telemetry.KindUnknown
 	}
 	o := telemetry.Observation{
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
 	}
-	if s.outcome == job.Acknowledged && !s.duplicate {
+	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.Now()
 		o.Final = true
 		o.TerminalLatency = now.Sub(s.Due())

@@ -1,0 +1,34 @@
+// Command empty is the handler that the worker's start is measured against: the same SDK clients, and
+// nothing else. With GET_ITEM set to a table it reads one item each time.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+
+	"acklast/internal/awsclient"
+)
+
+func main() {
+	cfg, err := awsclient.Load(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	db, _ := awsclient.DynamoDB(cfg), awsclient.SQS(cfg)
+	_, _ = sesv2.NewFromConfig(cfg), secretsmanager.NewFromConfig(cfg)
+	table := os.Getenv("GET_ITEM")
+	lambda.Start(func(ctx context.Context) error {
+		if table == "" {
+			return nil
+		}
+		_, err := db.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table,
+			Key: map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: "k"}}})
+		return err
+	})
+}

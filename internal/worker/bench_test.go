@@ -1,0 +1,103 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/reservation"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+// idle is a queue and a ledger that a job that succeeds never calls.
+type idle struct{ *memory }
+
+func (idle) Send(context.Context, lanes.Queue, []lanes.Move) []error    { panic("a move") }
+func (idle) Backoff(context.Context, job.Lane, []lanes.Backoff) error   { panic("a delivery is left") }
+func (idle) Delete(context.Context, lanes.Queue, []job.Message) []error { panic("a deletion") }
+
+// overhead is a handler of batches of ten, whose jobs take the time of work and no other.
+func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, events.SQSEvent) {
+	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	config, err := worker.ParseConfig(func(name string) string { return env[name] })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	kind := reservation.Kind(nil)
+	kind.Run = func(context.Context, job.Delivery) job.Result {
+		work()
+		return job.Result{Verdict: job.Committed, Detail: reservation.Released}
+	}
+	h := worker.New(config, worker.Dependencies{
+		Ledger: idle{}, Lanes: idle{}, Kinds: kinds.New(kind), Now: time.Now,
+		Metrics: telemetry.NewRecorder(out, "acklast", time.Now), Log: telemetry.NewLogger(out, 0),
+		Random: func() float64 { return 0 }, Token: func() string { return "0b0d6f7c-6fd0-4c4d-9c45-0e3b4a7a9e21" },
+	})
+	var event events.SQSEvent
+	for i := range 10 {
+		event.Records = append(event.Records, events.SQSMessage{
+			MessageId: fmt.Sprintf("059f36b4-87a3-44ab-83d2-66197583%04d", i), ReceiptHandle: "AQEBwJnKyrHigUMZj6rYigCgxlaS3SLy0a",
+			Body:           fmt.Sprintf(`{"kind":"reservation.expire","notBefore":"1999-01-01T10:00:00Z","deadline":"2126-01-01T10:15:00Z","payload":{"reservationId":"r-%d","commandId":"hold-3","resourceId":"room-7","units":1}}`, i),
+			EventSourceARN: sourceARN,
+			Attributes:     map[string]string{"SentTimestamp": "1796119200000", "ApproximateReceiveCount": "1"},
+		})
+	}
+	return h, event
+}
+
+// The handler's own cost of a record: everything but the dependency's calls and Lambda's decoding.
+func BenchmarkOverheadPerRecord(b *testing.B) {
+	h, event := overhead(b, io.Discard, func() {})
+	b.ReportAllocs()
+	records := 0
+	for b.Loop() {
+		if _, err := h.Handle(b.Context(), event); err != nil {
+			b.Fatal(err)
+		}
+		records += len(event.Records)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(records), "ns/record")
+}
+
+// Allocations do not depend on the machine, so they are held here; the time is make bench's to measure.
+func TestAllocationsPerRecord(t *testing.T) {
+	h, event := overhead(t, io.Discard, func() {})
+	run := func() {
+		if _, err := h.Handle(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run() // what is allocated once
+	per := testing.AllocsPerRun(100, run) / float64(len(event.Records))
+	t.Logf("%.1f allocations per record", per)
+	if most := 60.0; per >= most {
+		t.Errorf("%.1f allocations per record, want fewer than %v", per, most)
+	}
+}
+
+// Ten records that wait for a dependency wait together.
+func TestABatchTakesAsLongAsOneRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, event := overhead(t, io.Discard, func() { time.Sleep(20 * time.Millisecond) })
+		took := func(records []events.SQSMessage) time.Duration {
+			start := time.Now()
+			if _, err := h.Handle(t.Context(), events.SQSEvent{Records: records}); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(start)
+		}
+		if one, ten := took(event.Records[:1]), took(event.Records); one != 20*time.Millisecond || ten > one*13/10 {
+			t.Errorf("one record takes %v, ten take %v", one, ten)
+		}
+	})
+}

@@ -1,0 +1,793 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+// The whole consumer in memory: queues with SQS's semantics, a ledger with the store's, worker processes
+// that die, and every call able to fail in every way, for some simulated hours; then calm, until the lanes
+// are dry. What DESIGN promises must hold at every call and at the end.
+//
+// One story follows from the numbers that rapid draws. A failure prints the flag (-rapid.seed=…) that
+// replays it, and rapid makes it as small as it can. So that a story is the same each time, no call's
+// fate depends on the order of others: it is a hash of the story's seed, the call and how often it was
+// made; and each call takes a time of its own, so that no two end in the same nanosecond.
+func TestConsumer(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawStory(rt)
+		var wrong []string
+		synctest.Test(t, func(*testing.T) { wrong = s.play() })
+		if len(wrong) > 0 {
+			rt.Fatalf("%d broken promises, the first of them:\n%s\n\nthe story:\n%s",
+				len(wrong), strings.Join(wrong[:min(5, len(wrong))], "\n"), strings.Join(s.told, "\n"))
+		}
+	})
+}
+
+// The same numbers tell the same story, or a seed would replay nothing.
+func TestAStoryRepeats(t *testing.T) {
+	for i := range 15 {
+		s := rapid.Custom(drawStory).Example(i)
+		synctest.Test(t, func(*testing.T) { s.play() })
+		first := s.told
+		s.clear()
+		synctest.Test(t, func(*testing.T) { s.play() })
+		for i := range max(len(first), len(s.told)) {
+			if i >= len(first) || i >= len(s.told) || first[i] != s.told[i] {
+				t.Fatalf("from line %d on:\n%s\nand then\n%s", i,
+					strings.Join(first[min(i, len(first)):min(i+5, len(first))], "\n"), strings.Join(s.told[min(i, len(s.told)):min(i+5, len(s.told))], "\n"))
+			}
+		}
+	}
+}
+
+// temper is how a job's attempts go.
+type temper int
+
+const (
+	good      temper = iota
+	shaky            // fails at times, until the calm
+	hopeless         // fails always
+	forbidden        // is rejected
+	panicky          // panics at times, until the calm
+	hanging          // takes all the time there is, at times, until the calm
+	killer           // kills the process, for ever
+	broken           // has a body that nobody can read
+	tempers
+)
+
+type simJob struct {
+	name   string
+	body   string
+	key    string // empty for a broken one
+	temper temper
+	copies int
+}
+
+// story is one run of the simulation.
+type story struct {
+	seed                   uint64
+	jobs                   []simJob
+	processes, concurrency int
+	fail, lose, die, again int // of a hundred calls, messages received
+
+	config worker.Config
+	storm  time.Time // its end
+	began  time.Time
+
+	mu      sync.Mutex
+	said    map[string]int // how often a fate was asked
+	queues  map[lanes.Queue]map[string]*simMessage
+	moved   map[string]bool // messages of which a successor was sent
+	entries map[string]ledger.Entry
+	effects map[string]int
+	putBack map[string]int
+	strikes map[string]ledger.Strikes
+	excuse  map[string]int // invocations by which a message may have been convicted
+	serial  int
+	home    bool // the operator
+	wrong   []string
+	told    []string
+}
+
+type simMessage struct {
+	job.Message
+	visible time.Time
+}
+
+func drawStory(rt *rapid.T) *story {
+	s := &story{
+		seed:      rapid.Uint64().Draw(rt, "story"),
+		processes: rapid.IntRange(1, 3).Draw(rt, "processes"),
+		// Copies in one batch need an order to be replayed, and so do not run side by side there.
+		concurrency: rapid.SampledFrom([]int{1, 10}).Draw(rt, "concurrency"),
+		fail:        rapid.IntRange(0, 30).Draw(rt, "fail"),
+		lose:        rapid.IntRange(0, 20).Draw(rt, "lose"),
+		die:         rapid.IntRange(0, 40).Draw(rt, "die"),
+		again:       rapid.IntRange(0, 40).Draw(rt, "again"),
+	}
+	s.clear()
+	for i := range rapid.IntRange(1, 12).Draw(rt, "jobs") {
+		j := simJob{
+			name: fmt.Sprint("job-", i), copies: rapid.IntRange(1, 3).Draw(rt, "copies"),
+			temper: temper(rapid.IntRange(0, int(tempers)-1).Draw(rt, "temper")),
+		}
+		due := rapid.IntRange(0, 120).Draw(rt, "due") // minutes
+		allowed := rapid.SampledFrom([]int{0, 1, 30}).Draw(rt, "allowed")
+		j.key = "sim/" + j.name
+		j.body = fmt.Sprintf(`{"kind":"sim","payload":{"ID":%q},"notBefore":"%s"`, j.name, minutes(due))
+		if allowed > 0 {
+			j.body += fmt.Sprintf(`,"deadline":"%s"`, minutes(due+allowed))
+		}
+		j.body += "}"
+		if j.temper == broken {
+			j.key, j.body = "", j.body[:len(j.body)-1]
+		}
+		s.jobs = append(s.jobs, j)
+	}
+	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	config, err := worker.ParseConfig(func(name string) string { return env[name] })
+	if err != nil {
+		rt.Fatal(err)
+	}
+	config.Concurrency = s.concurrency
+	s.config = config
+	return s
+}
+
+func (s *story) clear() {
+	s.serial, s.home, s.wrong, s.told = 0, false, nil, nil
+	s.said, s.moved, s.entries, s.effects = map[string]int{}, map[string]bool{}, map[string]ledger.Entry{}, map[string]int{}
+	s.putBack, s.strikes, s.excuse = map[string]int{}, map[string]ledger.Strikes{}, map[string]int{}
+	s.queues = map[lanes.Queue]map[string]*simMessage{lanes.ToSource: {}, lanes.ToRecovery: {}, lanes.ToDLQ: {}}
+}
+
+// bubbleStart is when time begins in a synctest bubble.
+var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func minutes(n int) string {
+	return bubbleStart.Add(time.Duration(n) * time.Minute).Format(time.RFC3339)
+}
+
+const (
+	visibility = 3 * time.Minute
+	stormy     = 3 * time.Hour
+	limit      = 72 * time.Hour
+	maxSkew    = 5 * time.Second
+	crowd      = 400 // messages
+)
+
+func (s *story) play() []string {
+	s.began = time.Now()
+	s.storm = s.began.Add(stormy)
+	for _, j := range s.jobs {
+		for range j.copies {
+			s.put(lanes.ToSource, job.Message{Body: j.body, Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: j.name}}, Group: j.name}, 0)
+		}
+	}
+	var running sync.WaitGroup
+	for n := range s.processes {
+		running.Go(func() { s.process(n) })
+	}
+	running.Go(s.operator)
+	running.Wait()
+	s.judge()
+	return s.wrong
+}
+
+// number says for the next time that it is asked about something what comes: 0 to n-1.
+func (s *story) number(n int, about ...any) int {
+	what := fmt.Sprintln(about...)
+	s.mu.Lock()
+	s.said[what]++
+	times := s.said[what]
+	s.mu.Unlock()
+	h := fnv.New64a()
+	fmt.Fprintln(h, s.seed, what, times)
+	x := h.Sum64() // FNV leaves the high bits of short texts alike
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return int(x % uint64(n))
+}
+
+// calm says whether everything goes well from here on: after some hours, or when there are so many copies
+// that more of them would show nothing more.
+func (s *story) calm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !time.Now().Before(s.storm) || s.serial > crowd
+}
+
+type fate int
+
+const (
+	done fate = iota
+	undone
+	unanswered // done, and nobody hears of it
+)
+
+func (s *story) fateOf(about ...any) fate {
+	switch n := s.number(100, about...); {
+	case s.calm():
+		return done
+	case n < s.fail:
+		return undone
+	case n < s.fail+s.lose:
+		return unanswered
+	}
+	return done
+}
+
+// take lets a call take its time: some milliseconds, and a fraction of its own.
+func (s *story) take(about ...any) {
+	time.Sleep(time.Millisecond + time.Duration(s.number(20_000_000, "time", fmt.Sprint(about...))))
+}
+
+func (s *story) tell(format string, args ...any) {
+	s.told = append(s.told, fmt.Sprintf("%12v  ", time.Since(s.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+// breaks records a broken promise. The caller holds the lock.
+func (s *story) breaks(format string, args ...any) {
+	s.tell("WRONG: "+format, args...)
+	s.wrong = append(s.wrong, s.told[len(s.told)-1])
+}
+
+// SQS.
+
+// put adds a message to a queue. Its id is new.
+func (s *story) put(q lanes.Queue, m job.Message, delay time.Duration) {
+	s.serial++
+	m.ID, m.SentAt, m.ReceiveCount, m.ReceiptHandle = fmt.Sprint("m", s.serial), time.Now().UTC(), 0, ""
+	s.queues[q][m.ID] = &simMessage{Message: m, visible: time.Now().Add(delay)}
+	s.tell("%s gets %s: %.60s", q, m.ID, m.Body)
+}
+
+// receive takes up to ten messages, and says when to ask again if there is none.
+func (s *story) receive(q lanes.Queue) (batch []job.Message, next time.Time) {
+	s.mu.Lock()
+	ids := slices.Sorted(maps.Keys(s.queues[q]))
+	s.mu.Unlock()
+	next = time.Now().Add(time.Minute)
+	start := 0
+	if len(ids) > 0 {
+		start = s.number(len(ids), "order", q)
+	}
+	for i := range ids {
+		id := ids[(start+i)%len(ids)]
+		twice := s.number(100, "again", id) < s.again && !s.calm()
+		s.mu.Lock()
+		m := s.queues[q][id]
+		switch {
+		case m == nil:
+		case m.visible.After(time.Now()):
+			if m.visible.Before(next) {
+				next = m.visible
+			}
+		case m.ReceiveCount >= topology.Default().MaxReceiveCount:
+			delete(s.queues[q], id)
+			s.queues[lanes.ToDLQ][id] = m
+			s.moved[id] = true
+			s.tell("SQS moves %s", id)
+		case s.concurrency > 1 && slices.ContainsFunc(batch, func(b job.Message) bool { return b.Body == m.Body }):
+			next = time.Now()
+		case len(batch) < 10:
+			m.ReceiveCount++
+			m.ReceiptHandle = fmt.Sprint(id, "#", m.ReceiveCount)
+			m.visible = time.Now().Add(visibility)
+			if twice {
+				m.visible = time.Now()
+			}
+			batch = append(batch, m.Message)
+		}
+		s.mu.Unlock()
+	}
+	return batch, next
+}
+
+// acknowledge deletes a message that the worker is through with.
+func (s *story) acknowledge(q lanes.Queue, m job.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobOf(m); !s.moved[m.ID] && !(j.key != "" && s.entries[j.key].Status.Final()) {
+		s.breaks("%s of %s is acknowledged, with entry %q and no successor", m.ID, j.name, s.entries[j.key].Status)
+	}
+	if now := s.queues[q][m.ID]; now != nil && now.ReceiptHandle == m.ReceiptHandle {
+		delete(s.queues[q], m.ID)
+		s.tell("%s is acknowledged", m.ID)
+	}
+}
+
+func (s *story) jobOf(m job.Message) simJob {
+	for _, j := range s.jobs {
+		if j.body == m.Body {
+			return j
+		}
+	}
+	s.breaks("%s has a body that nobody sent: %s", m.ID, m.Body)
+	return simJob{}
+}
+
+// life is one invocation of one process: it may end at any call, before the call or after.
+type life struct {
+	*story
+	name  string
+	left  int // calls until death; -1 is none
+	after bool
+	dead  bool
+	open  map[string]bool // messages whose strike is not cleared
+}
+
+// end is the death of the process. The caller holds the lock.
+func (l *life) end(where ...any) {
+	if !l.dead {
+		l.dead = true
+		l.tell("%s dies at %v", l.name, where)
+		for id := range l.open {
+			l.excuse[id]++
+		}
+	}
+}
+
+// call begins a call and says what becomes of it.
+func (l *life) call(about ...any) fate {
+	l.take(append(about, l.name)...)
+	f := l.fateOf(append(about, "fate")...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.dead:
+		return undone
+	case l.left == 0:
+		l.end(about...)
+		if l.after {
+			return unanswered
+		}
+		return undone
+	}
+	l.left--
+	return f
+}
+
+func (l *life) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+	errs := make([]error, len(moves))
+	whole := l.call("send", to, moves[0].Message.ReceiptHandle)
+	for i, m := range moves {
+		f := whole
+		if f == done { // then the entries have fates of their own
+			f = l.fateOf("entry", to, m.Message.ReceiptHandle)
+		}
+		if f != undone {
+			l.mu.Lock()
+			l.move(to, m)
+			l.mu.Unlock()
+		}
+		if f != done {
+			errs[i] = lanes.ErrUnsent
+		}
+	}
+	return errs
+}
+
+func (l *life) move(to lanes.Queue, m lanes.Move) {
+	j := l.jobOf(m.Message)
+	if a := m.Message.Attributes; len(a) != 1 || a["tenant"].String != j.name || m.Message.Group != j.name {
+		l.breaks("%s travels with attributes %v and group %q", m.Message.ID, a, m.Message.Group)
+	}
+	if m.Delay < 0 || m.Delay > topology.MaxDelay {
+		l.breaks("%s is delayed by %v", m.Message.ID, m.Delay)
+	}
+	// A copy of a convicted message goes to the DLQ with its entry's story; only the convict itself is judged.
+	if e := l.entries[j.key]; m.Message.Memory.Cause == job.CauseCrash && e.IsolatedMessageID == m.Message.ID &&
+		j.temper != killer && l.excuse[m.Message.ID] < ledger.ConvictAt {
+		l.breaks("%s is convicted, and died with %d invocations", m.Message.ID, l.excuse[m.Message.ID])
+	}
+	if m.Message.Memory.MessageID == "" || to == lanes.ToDLQ && m.Message.Memory.Cause == "" {
+		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)
+	}
+	l.moved[m.Message.ID] = true
+	l.put(to, m.Message, m.Delay)
+}
+
+func (l *life) Backoff(_ context.Context, lane job.Lane, items []lanes.Backoff) error {
+	f := l.call("back off", items[0].ReceiptHandle)
+	if f != undone {
+		l.mu.Lock()
+		for _, i := range items {
+			if m := l.queues[lanes.Queue(lane)][i.MessageID]; m != nil && m.ReceiptHandle == i.ReceiptHandle {
+				m.visible = time.Now().Add(i.For)
+			}
+		}
+		l.mu.Unlock()
+	}
+	if f != done {
+		return lanes.ErrNotBackedOff
+	}
+	return nil
+}
+
+func (l *life) Delete(_ context.Context, from lanes.Queue, messages []job.Message) []error {
+	errs := make([]error, len(messages))
+	whole := l.call("delete", from, messages[0].ReceiptHandle)
+	for i, m := range messages {
+		f := whole
+		if f == done {
+			f = l.fateOf("delete one", m.ReceiptHandle)
+		}
+		if f != undone {
+			l.acknowledge(from, m)
+		}
+		if f != done {
+			errs[i] = lanes.ErrUndeleted
+		}
+	}
+	return errs
+}
+
+// The ledger.
+
+func (l *life) ReadStrikes(_ context.Context, id string) (ledger.Strikes, error) {
+	if l.call("read strikes", id) != done {
+		return ledger.Strikes{}, ledger.ErrUnavailable
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := l.strikes[id]
+	st.MessageID = id
+	return st, nil
+}
+
+func (l *life) Strike(_ context.Context, old ledger.Strikes, end time.Time) (ledger.Strikes, error) {
+	next := old
+	next.Ends = append(slices.Clone(old.Ends), end)
+	return l.putStrikes("strike", old, next)
+}
+
+func (l *life) NameStrikes(_ context.Context, old ledger.Strikes, key, subject, kind string) (ledger.Strikes, error) {
+	next := old
+	next.Key, next.Subject, next.Kind = key, subject, kind
+	return l.putStrikes("name", old, next)
+}
+
+func (l *life) ClearStrikes(_ context.Context, old ledger.Strikes) error {
+	next := old
+	next.Ends = nil
+	_, err := l.putStrikes("clear", old, next)
+	return err
+}
+
+func (l *life) putStrikes(what string, old, next ledger.Strikes) (ledger.Strikes, error) {
+	id := old.MessageID
+	f := l.call(what, id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next.Version = old.Version + 1
+	fits := l.strikes[id].Version == old.Version
+	if fits && f != undone {
+		l.strikes[id] = next
+		l.tell("%s: %s, %d strikes", id, what, len(next.Ends))
+	}
+	switch {
+	// A death at this very call counted those that were open before it.
+	case what == "strike" && f == unanswered && l.dead, what == "clear" && (f != done || !fits):
+		l.excuse[id]++
+	case what == "strike" && f != undone && fits:
+		l.open[id] = true
+		if f == unanswered { // the worker does not know of it and will not clear it
+			l.excuse[id]++
+		}
+	case what == "clear":
+		delete(l.open, id)
+	}
+	if f != done {
+		return ledger.Strikes{}, ledger.ErrUnavailable
+	}
+	if !fits {
+		return ledger.Strikes{}, ledger.ErrContended
+	}
+	return next, nil
+}
+
+func (l *life) Get(_ context.Context, key string) (ledger.Entry, error) {
+	if l.call("get", key) != done {
+		return ledger.Entry{}, ledger.ErrUnavailable
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries[key], nil
+}
+
+// Update is the store's: read, change, write if nobody else did; three tries.
+func (l *life) Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	for range 3 {
+		found, err := l.Get(ctx, key)
+		if err != nil {
+			return ledger.Entry{}, err
+		}
+		next, err := change(found)
+		if err != nil {
+			return found, err
+		}
+		next.Owner, next.Version = token, found.Version+1
+		f := l.call("update", key, token)
+		l.mu.Lock()
+		fits := l.entries[key].Version == found.Version
+		if fits && f != undone {
+			l.write(key, next)
+		}
+		l.mu.Unlock()
+		if f != done {
+			return found, ledger.ErrUnavailable
+		}
+		if fits {
+			return next, nil
+		}
+	}
+	return ledger.Entry{}, ledger.ErrContended
+}
+
+// write stores an entry. The caller holds the lock.
+func (s *story) write(key string, e ledger.Entry) {
+	old := s.entries[key]
+	switch {
+	case old.Status.Final() && !reflect.DeepEqual(old, e):
+		s.breaks("%s was final and is written", key)
+	case e.Attempts < old.Attempts || e.Redrives < old.Redrives || e.Version != old.Version+1:
+		s.breaks("%s goes from %+v to %+v", key, old, e)
+	case !lastFailure(e).Equal(lastFailure(old)) && e.Attempts != old.Attempts+1:
+		s.breaks("%s failed and goes from %d attempts to %d", key, old.Attempts, e.Attempts)
+	case e.Attempts-e.BudgetFrom > s.config.Rules.Retry.MaxAttempts,
+		e.Status == ledger.Isolated && e.Cause == job.CauseAttempts && e.Attempts-e.BudgetFrom < s.config.Rules.Retry.MaxAttempts:
+		s.breaks("%s is %s by cause %q with %d attempts since it was opened", key, e.Status, e.Cause, e.Attempts-e.BudgetFrom)
+	case e.Redrives > s.putBack[key]:
+		s.breaks("%s was reopened %d times and put back %d times", key, e.Redrives, s.putBack[key])
+	}
+	s.entries[key] = e
+	s.tell("%s is %s, %d attempts, %d redrives, cause %q", key, e.Status, e.Attempts, e.Redrives, e.Cause)
+}
+
+// lastFailure is the time of the last failed attempt that the history tells of.
+func lastFailure(e ledger.Entry) (last time.Time) {
+	for _, ev := range e.History {
+		if ev.What == ledger.EventFailed {
+			last = ev.At
+		}
+	}
+	return last
+}
+
+// commit is the kind's transaction: entry and effect, or neither.
+func (l *life) commit(d job.Delivery, now time.Time) job.Result {
+	f := l.call("commit", d.ReceiptHandle)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[d.Key]
+	if f == undone {
+		return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+	}
+	if !e.Accepts(now) {
+		if f == unanswered {
+			return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+		}
+		return e.Refusal(d.Token, now)
+	}
+	next, err := l.config.Rules.Finish(e, d, ledger.Done, "ran", now)
+	if err != nil {
+		l.breaks("%s accepts a completion and cannot finish: %v", d.Key, err)
+	}
+	next.Owner, next.Version = d.Token, e.Version+1
+	l.write(d.Key, next)
+	l.effects[d.Key]++
+	if due := d.Envelope.NotBefore; time.Now().Before(due.Add(-maxSkew)) {
+		l.breaks("%s takes effect at %v, due at %v", d.Key, time.Now(), due)
+	}
+	if f == unanswered {
+		return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+	}
+	return job.Result{Verdict: job.Committed, Detail: "ran"}
+}
+
+var errDependency = errors.New("dependency down")
+
+// run is one attempt at a job.
+func (l *life) run(ctx context.Context, d job.Delivery, now func() time.Time) job.Result {
+	mood := l.number(100, "mood", d.ReceiptHandle)
+	angry := mood < 60 && !l.calm()
+	t := l.jobs[slices.IndexFunc(l.jobs, func(j simJob) bool { return j.key == d.Key })].temper
+	switch {
+	case t == killer:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.end(d.ID)
+		return job.Result{Err: errDependency}
+	case t == hopeless, t == shaky && angry:
+		class := []job.Class{job.Transient, job.Throttled, job.ClassUnknown}[mood%3]
+		return job.Result{Err: &job.Failure{Class: class, RetryAfter: time.Duration(mood) * time.Second, Err: errDependency}}
+	case t == forbidden:
+		return job.Result{Err: &job.Failure{Class: job.Rejected, Err: errDependency}}
+	case t == panicky && angry:
+		panic("panicky")
+	case t == hanging && angry:
+		<-ctx.Done()
+		return job.Result{Err: ctx.Err()}
+	}
+	return l.commit(d, now())
+}
+
+// process receives and works until the lanes are dry.
+func (s *story) process(n int) {
+	name := fmt.Sprint("process-", n)
+	for turn := 0; ; turn++ {
+		s.take(name, "turn")
+		s.mu.Lock()
+		dry := s.home && len(s.queues[lanes.ToSource])+len(s.queues[lanes.ToRecovery]) == 0
+		s.mu.Unlock()
+		if dry && s.calm() || time.Since(s.began) > limit {
+			return
+		}
+		lane := []lanes.Queue{lanes.ToSource, lanes.ToRecovery}[turn%2]
+		batch, next := s.receive(lane)
+		if len(batch) == 0 {
+			time.Sleep(min(time.Until(next), time.Minute) / 2)
+			continue
+		}
+		s.invoke(fmt.Sprint(name, "/", turn), lane, batch)
+	}
+}
+
+// invoke runs the handler on a batch, in a process that may die, and acknowledges what it did not report.
+func (s *story) invoke(name string, lane lanes.Queue, batch []job.Message) {
+	l := &life{story: s, name: name, left: -1, open: map[string]bool{}}
+	if s.number(100, "death", name) < s.die && !s.calm() {
+		l.left, l.after = s.number(3*len(batch)+1, "death at", name), s.number(2, "death after", name) == 1
+	}
+	// Clocks differ, and are set.
+	skew := time.Duration(s.number(int(2*maxSkew), "skew", name)) - maxSkew
+	now := func() time.Time { return time.Now().Add(skew) }
+	kind := job.Kind{
+		Name: "sim", Late: job.RunLate,
+		Key: func(raw jsontext.Value) (string, string, error) {
+			var p struct{ ID string }
+			if err := job.DecodePayload(raw, &p); err != nil {
+				return "", "", err
+			}
+			return "sim/" + p.ID, p.ID, nil
+		},
+		Run: func(ctx context.Context, d job.Delivery) job.Result { return l.run(ctx, d, now) },
+	}
+	tokens := 0
+	h := worker.New(s.config, worker.Dependencies{
+		Ledger: l, Lanes: l, Kinds: kinds.New(kind), Now: now,
+		Metrics: telemetry.NewRecorder(io.Discard, "acklast", now), Log: telemetry.NewLogger(io.Discard, 0),
+		Random: func() float64 { return float64(s.number(1000, "jitter", name)) / 1000 },
+		Token:  func() string { tokens++; return fmt.Sprint(name, "-", tokens) },
+	})
+	var event events.SQSEvent
+	for _, m := range batch {
+		event.Records = append(event.Records, asRecord(m, lane))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), topology.Default().WorkerTimeout)
+	defer cancel()
+	response, err := h.Handle(ctx, event)
+	if ctx.Err() != nil {
+		s.mu.Lock()
+		s.breaks("%s took all of its time", name)
+		s.mu.Unlock()
+	}
+	if err != nil || l.dead {
+		return
+	}
+	failed := map[string]bool{}
+	for _, f := range response.BatchItemFailures {
+		failed[f.ItemIdentifier] = true
+	}
+	for _, m := range batch {
+		if !failed[m.ID] && s.fateOf("acknowledge", m.ReceiptHandle) != undone {
+			s.acknowledge(lane, m)
+		}
+	}
+}
+
+// asRecord shows a message as Lambda does.
+func asRecord(m job.Message, lane lanes.Queue) events.SQSMessage {
+	r := events.SQSMessage{
+		MessageId: m.ID, ReceiptHandle: m.ReceiptHandle, Body: m.Body, EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:acklast-" + string(lane),
+		Attributes: map[string]string{
+			"SentTimestamp": fmt.Sprint(m.SentAt.UnixMilli()), "ApproximateReceiveCount": fmt.Sprint(m.ReceiveCount), "MessageGroupId": m.Group,
+		},
+		MessageAttributes: map[string]events.SQSMessageAttribute{},
+	}
+	for name, a := range m.Attributes {
+		r.MessageAttributes[name] = events.SQSMessageAttribute{DataType: a.Type, StringValue: &a.String}
+	}
+	if own, err := m.Memory.Encode(); err == nil && m.Memory != (job.Memory{}) {
+		r.MessageAttributes[job.MemoryAttribute] = events.SQSMessageAttribute{DataType: own.Type, StringValue: &own.String}
+	}
+	return r
+}
+
+// operator puts messages of the DLQ back now and then, by hand: a send, then a delete, which may fail.
+func (s *story) operator() {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.home = true
+	}()
+	for {
+		time.Sleep(11 * time.Minute)
+		s.take("operator")
+		if s.calm() {
+			return
+		}
+		s.mu.Lock()
+		ids := slices.Sorted(maps.Keys(s.queues[lanes.ToDLQ]))
+		s.mu.Unlock()
+		for _, id := range ids {
+			if s.number(4, "put back") != 0 {
+				continue
+			}
+			f := s.fateOf("put back", id)
+			s.mu.Lock()
+			m := s.queues[lanes.ToDLQ][id]
+			s.put(lanes.ToSource, m.Message, 0)
+			s.putBack[s.jobOf(m.Message).key]++
+			if f == done {
+				delete(s.queues[lanes.ToDLQ], id)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// judge looks at what is left when it is over.
+func (s *story) judge() {
+	if left := len(s.queues[lanes.ToSource]) + len(s.queues[lanes.ToRecovery]); left > 0 {
+		s.breaks("%d messages still wander after %v", left, limit)
+	}
+	isolated := map[string]int{}
+	for _, id := range slices.Sorted(maps.Keys(s.queues[lanes.ToDLQ])) {
+		isolated[s.jobOf(s.queues[lanes.ToDLQ][id].Message).name]++
+	}
+	for _, j := range s.jobs {
+		e, effects := s.entries[j.key], s.effects[j.key]
+		switch {
+		case effects > 1:
+			s.breaks("%s took effect %d times", j.name, effects)
+		case (effects == 1) != (e.Status == ledger.Done):
+			s.breaks("%s took effect %d times and is %q", j.name, effects, e.Status)
+		case !e.Status.Final() && isolated[j.name] == 0:
+			s.breaks("%s is lost: entry %q, nothing on the DLQ", j.name, e.Status)
+		}
+		if j.temper == killer && effects > 0 {
+			s.breaks("%s took effect and should have died of it", j.name)
+		}
+		if j.temper == broken && isolated[j.name] < 1 {
+			s.breaks("%s cannot be read and is not on the DLQ", j.name)
+		}
+	}
+}

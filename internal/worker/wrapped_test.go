@@ -1,0 +1,54 @@
+package worker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+)
+
+func TestAWrappedJobRunsAndTravelsOnAsItCame(t *testing.T) {
+	b := newBench(t)
+	wrapped := func(id string) []string {
+		return []string{
+			fmt.Sprintf(`{"Type":"Notification","TopicArn":"arn:t", "Message":%q}`, body(id+"-sns")),
+			fmt.Sprintf(`{"detail-type":"x","source":"s", "detail":%s}`, body(id+"-bridge")),
+		}
+	}
+	for i, body := range wrapped("good") {
+		b.one(b.record(fmt.Sprint("m", i), body))
+	}
+	for _, key := range []string{"test/good-sns", "test/good-bridge"} {
+		if e := b.ledger.entries[key]; e.Status != ledger.Done {
+			t.Errorf("%s: %+v", key, e)
+		}
+	}
+	b.run = fails(job.Transient, 0)
+	for i, body := range wrapped("bad") {
+		b.one(b.record(fmt.Sprint("n", i), body))
+		if m := b.last(lanes.ToRecovery, i+1); m.Message.Body != body || m.Message.Memory.Attempt != 1 {
+			t.Errorf("moved on as %+v, want the body %s", m.Message, body)
+		}
+	}
+}
+
+// A probe is acknowledged and counted, and is neither a job that became final nor an unreadable body.
+func TestAProbeIsAcknowledgedAndCounted(t *testing.T) {
+	b := newBench(t)
+	b.one(b.record("m1", `{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"b"}`))
+	if len(b.wires.sent) != 0 || len(b.ledger.entries) != 0 || b.ran.Load() != 0 {
+		t.Errorf("sent %v, entries %v", b.wires.sent, b.ledger.entries)
+	}
+	out := b.out.String()
+	for _, want := range []string{`"kind":"probe"`, `"Acknowledged":1`, `"outcome":"acknowledged"`, `"detail":"probe"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "TerminalLatency") {
+		t.Errorf("a probe counts as a job that became final:\n%s", out)
+	}
+}
