@@ -198,6 +198,9 @@ func newRedrive(a *app) *cobra.Command {
 		Long: `Bring isolated jobs back to the recovery lane. A plan freezes what is selected; a run moves it, a canary first,
 at a limited rate, and stops itself when jobs fail again. Exit code 0: done; 2: refused; 3: stopped by a condition.
 See docs/runbook.md.`,
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
+  acklast redrive run p-20261201-100000-1a2b3c4d
+  acklast redrive stop --reason 'the provider answers 500 again'`,
 	}
 	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
 		newRedriveSwitch(a, "stop", "Stop every redrive, now and until resume"),
@@ -213,7 +216,7 @@ func newRedrivePlan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "plan",
 		Short:   "Freeze a selection into a plan, and say what would happen",
-		Example: `  acklast redrive plan --class transient --older-than 5m --reason "the provider is back"`,
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
 		Args:    cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			g, err := a.govern(cmd.Context())
@@ -315,6 +318,7 @@ func newRedriveList(a *app) *cobra.Command {
 
 func newRedriveStatus(a *app) *cobra.Command {
 	var watch bool
+	var audit string
 	cmd := &cobra.Command{
 		Use: "status RUN|PLAN", Short: "Say how far a run is, and why it stopped", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
@@ -326,6 +330,7 @@ func newRedriveStatus(a *app) *cobra.Command {
 			if strings.HasPrefix(args[0], "p-") {
 				r = redrive.Request{Action: "status", Plan: args[0]}
 			}
+			r.Message = audit
 			resp, err := g.ask(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -339,6 +344,7 @@ func newRedriveStatus(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show progress until it ends")
+	cmd.Flags().StringVar(&audit, "audit", "", "with a run: the audit of one message, by its id on the DLQ")
 	return cmd
 }
 
@@ -350,6 +356,13 @@ func (a *app) told(resp redrive.Response) error {
 			return
 		}
 		printRun(w, resp.Run, a.now())
+		if len(resp.Audit) > 0 {
+			say(w, "\n")
+			row(w, "AT", "WHAT", "JOB", "ACTION", "GENERATION", "STATUS", "WHY")
+		}
+		for _, line := range resp.Audit {
+			row(w, stamp(line.At), line.What, dash(line.Job), dash(string(line.Action)), line.Generation, dash(string(line.Status)), dash(line.Why))
+		}
 	})
 	switch {
 	case err != nil || resp.Run == nil:
@@ -438,7 +451,7 @@ func newRedriveRun(a *app) *cobra.Command {
 		Use:   "run PLAN|RUN",
 		Short: "Run a plan, or continue a run, and watch it",
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
-  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason "its record is there now"`,
+  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -559,8 +572,14 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 func newDiscard(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "discard MESSAGE...", Short: "End isolated jobs for good, with their payload in the audit",
-		Args: cobra.MinimumNArgs(1),
+		Use:   "discard MESSAGE...",
+		Short: "End isolated jobs for good, with their payload in the audit",
+		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them). The payload goes into
+the audit first; the job's entry becomes terminal, so that no copy of it runs; then the message is deleted. Refused
+for a job that a delivery holds, and for an ambiguous one, which is for "acklast decide". Exit code 2 if any was not
+discarded.`,
+		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)
@@ -597,7 +616,8 @@ func newDecide(a *app) *cobra.Command {
 		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence).
 --sent makes it final. --not-sent lets it be redriven once, and is refused when the provider gave a request id or
 the job has expired. --drop ends it. The decision is recorded on the entry.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'`,
+		Args:    cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			what := map[ledger.DecisionKind]bool{ledger.Sent: sent, ledger.NotSent: notSent, ledger.Drop: drop}
 			r := redrive.Request{Action: "decide", Job: args[0]}

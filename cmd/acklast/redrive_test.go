@@ -51,6 +51,9 @@ func TestRedriveCommands(t *testing.T) {
 		t.Errorf("status: exit code %d", got.code)
 	}
 
+	audited := user.run("redrive", "status", plan.Run, "--audit", id)
+	contains(t, audited.stdout, "intent", "sent", "reservation.expire/r-1/h-1", "pending")
+
 	user.must("redrive", "stop", "--by", "ada", "--reason", "looks wrong")
 	contains(t, user.must("redrive", "list").stdout, plan.Run, "stopped", "The kill switch is on, by ada")
 	user.must("redrive", "resume", "--by", "ada", "--reason", "go on")

@@ -266,16 +266,19 @@ func TestRedriveOneOfMany(t *testing.T) {
 	ids := map[string]bool{}
 	g.until("the others are visible", func() bool {
 		for {
-			received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 10*time.Minute, 0)
-			if err != nil {
-				t.Fatal(err)
+			received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 30*time.Second, 0)
+			if err != nil { // an answer was lost: what it held comes back
+				t.Log(err)
+				continue
 			}
 			if len(received) == 0 {
 				return len(ids) >= many-1
 			}
 			for _, m := range received {
-				ids[m.ID] = true
-				want[content(m.Message)]--
+				if !ids[m.ID] {
+					ids[m.ID] = true
+					want[content(m.Message)]--
+				}
 			}
 		}
 	})

@@ -103,7 +103,7 @@ func TestScanLimitsSayThatItIsAPart(t *testing.T) {
 func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = isolatesAgain
+		b.run = isolatesAgain
 		id := b.isolated("a", job.Transient)
 		plan := b.must(planOf(all)).Plan
 		b.fault = func(call string) (error, error) {
@@ -129,7 +129,7 @@ func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
 func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		for i := range 12 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}

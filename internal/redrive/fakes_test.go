@@ -354,8 +354,8 @@ func key(id string) string  { return "test/" + id }
 // isolated puts a job on the DLQ that failed with the class, and returns its message's id.
 func (b *bench) isolated(id string, class job.Class) string {
 	b.Helper()
-	b.world.mu.Lock()
-	defer b.world.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	e := ledger.Entry{
 		Key: key(id), Subject: id, Kind: "test", Status: ledger.Isolated, Attempts: 3, Version: 1,
 		LastClass: class, LastError: "it failed", Cause: job.CauseOf(class), IsolatedAt: time.Now().Add(-time.Hour), IsolatedMessageID: "gone",
@@ -366,8 +366,8 @@ func (b *bench) isolated(id string, class job.Class) string {
 
 // malformed puts a body on the DLQ that nobody can read, as the worker does.
 func (b *bench) malformed() string {
-	b.world.mu.Lock()
-	defer b.world.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.put(lanes.ToDLQ, job.Message{Body: `{"kind":`, Memory: job.Memory{Class: job.Invalid, Cause: job.CausePermanent, Error: "not JSON", At: time.Now().Add(-time.Hour)}})
 }
 
@@ -450,14 +450,14 @@ func planOf(f *redrive.Filter) redrive.Request {
 }
 
 func (b *bench) on(q lanes.Queue) int {
-	b.world.mu.Lock()
-	defer b.world.mu.Unlock()
-	return len(b.world.queues[q])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queues[q])
 }
 
 func (b *bench) entry(id string) ledger.Entry {
-	b.world.mu.Lock()
-	defer b.world.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.entries[key(id)]
 }
 

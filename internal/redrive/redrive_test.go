@@ -28,7 +28,7 @@ func TestRunMovesWhatWasPlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		for i := range 30 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
@@ -74,7 +74,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 		m.Attributes = map[string]job.Attribute{"s": {Type: "String", String: "x"}, "b": {Type: "Binary.custom", Binary: []byte{0, 1}}, "n": {Type: "Number", String: "1"}}
 		m.Group, m.TraceHeader = "g", "Root=1"
 		want := m.Message
-		b.world.run = nil
+		b.run = nil
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the canary has nobody to run it
 		defer cancel()
 		got := b.ask(ctx, redrive.Request{Action: "run", Message: id, By: "ada", Reason: "x"})
@@ -95,7 +95,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 func TestOneByIDLeavesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		id := b.isolated("wanted", job.Rejected)
 		for i := range 200 {
 			b.isolated(fmt.Sprint("other", i), job.Rejected)
@@ -120,7 +120,7 @@ func TestOneByIDLeavesTheOthers(t *testing.T) {
 func TestFailingCanaryStopsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = isolatesAgain
+		b.run = isolatesAgain
 		for i := range 40 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
@@ -143,7 +143,7 @@ func TestFailingCanaryStopsTheRun(t *testing.T) {
 		}
 		// Mended, the same run goes on, with a fresh canary.
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		got = b.must(redrive.Request{Action: "run", Run: got.ID}).Run
 		if got.State != redrive.Done || len(effects) != 35 {
 			t.Errorf("continued: %+v, %d effects", got, len(effects))
@@ -167,7 +167,7 @@ func TestSamplesStopTheRun(t *testing.T) {
 		b := newBench(t)
 		n := 0
 		done := completes(map[string]int{})
-		b.world.run = func(w *world, m job.Message) { // the dependency goes down again after 100
+		b.run = func(w *world, m job.Message) { // the dependency goes down again after 100
 			if n++; n <= 100 {
 				done(w, m)
 			} else {
@@ -191,8 +191,8 @@ func TestKillSwitch(t *testing.T) {
 			b.must(redrive.Request{Action: "stop", By: "bob", Reason: "looks wrong"})
 		},
 		"unreadable": func(b *bench) {
-			b.world.mu.Lock()
-			defer b.world.mu.Unlock()
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			b.fault = func(call string) (error, error) {
 				if call == "table.get switch" {
 					return errOutage, nil
@@ -204,7 +204,7 @@ func TestKillSwitch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				b.world.run = completes(map[string]int{})
+				b.run = completes(map[string]int{})
 				for i := range 60 {
 					b.isolated(fmt.Sprint("j", i), job.Transient)
 				}
@@ -244,7 +244,7 @@ func TestRate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				b.latency = time.Millisecond
-				b.world.run = completes(map[string]int{})
+				b.run = completes(map[string]int{})
 				total := rate*40 + b.Numbers.Canary
 				for i := range total {
 					b.isolated(fmt.Sprint("j", i), job.Transient)
@@ -290,7 +290,7 @@ func TestRate(t *testing.T) {
 func TestBacklogWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		b.Numbers.BacklogLimit = 5
 		b.isolated("a", job.Transient)
 		for range 9 {
@@ -306,9 +306,9 @@ func TestBacklogWaits(t *testing.T) {
 		if got := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run; got.State != redrive.Active || !strings.Contains(got.Why, "waits") {
 			t.Errorf("status %+v", got)
 		}
-		b.world.mu.Lock()
+		b.mu.Lock()
 		b.queues[lanes.ToSource] = nil
-		b.world.mu.Unlock()
+		b.mu.Unlock()
 		if got := <-done; got.State != redrive.Done || len(b.sentAt) != 1 {
 			t.Errorf("run %+v", got)
 		}
@@ -318,7 +318,7 @@ func TestBacklogWaits(t *testing.T) {
 func TestPausesBeforeTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		for i := range 100 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
@@ -356,7 +356,7 @@ func TestPausesBeforeTheTimeout(t *testing.T) {
 func TestSecondRunOfAnActiveRunIsOnlyTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		for i := range 50 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
@@ -385,7 +385,7 @@ func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		for i := range 60 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
@@ -435,7 +435,7 @@ func TestRevoke(t *testing.T) {
 		for i := range 40 {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		plan := b.must(planOf(all)).Plan
 		cohorts := 0
 		b.onSend = func() {
@@ -469,7 +469,7 @@ func TestRevoke(t *testing.T) {
 func TestApproval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		b.Unqualified = false
 		b.Numbers.ApprovalAbove = 2
 		for i := range 3 {
@@ -560,7 +560,7 @@ func TestDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		for _, id := range []string{"same", "done", "gone", "again", "claimed"} {
 			b.isolated(id, job.Transient)
 		}
@@ -595,7 +595,7 @@ func TestDrift(t *testing.T) {
 func TestGenerationLimitAndOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = isolatesAgain
+		b.run = isolatesAgain
 		b.isolated("a", job.Transient)
 		for g := 1; g <= b.Rules.MaxRedrives; g++ {
 			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
@@ -611,7 +611,7 @@ func TestGenerationLimitAndOverride(t *testing.T) {
 		got := b.refused(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "once more"}, "needs an approval")
 		b.must(redrive.Request{Action: "approve", Plan: got.Plan.ID, By: "grace", Reason: "yes"})
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		if run := b.must(redrive.Request{Action: "run", Plan: got.Plan.ID}).Run; run.State != redrive.Done || effects[key("a")] != 1 {
 			t.Errorf("override: %+v", run)
 		}
@@ -622,7 +622,7 @@ func TestDiscard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		effects := map[string]int{}
-		b.world.run = completes(effects)
+		b.run = completes(effects)
 		bad, plain, ambiguous := b.malformed(), b.isolated("a", job.Rejected), b.isolated("b", job.Ambiguous)
 		claimed := b.isolated("c", job.Transient)
 		e := b.entries[key("c")]
@@ -714,7 +714,7 @@ func TestForbiddenSendAborts(t *testing.T) {
 				t.Errorf("%s: %+v, DLQ %d", code, got, b.on(lanes.ToDLQ))
 			}
 			// Allowed now, a new plan finds the entries open and does not count them again.
-			b.sendErr, b.world.run = nil, completes(map[string]int{})
+			b.sendErr, b.run = nil, completes(map[string]int{})
 			run := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
 			if run.State != redrive.Done || b.on(lanes.ToDLQ) != 0 {
 				t.Errorf("after that: %+v", run)
@@ -735,7 +735,7 @@ func TestRandomFailures(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
 			effects := map[string]int{}
-			b.world.run = completes(effects)
+			b.run = completes(effects)
 			b.Numbers.CanaryWait = time.Minute
 			const jobs = 25
 			for i := range jobs {
@@ -828,7 +828,7 @@ func TestSamplesInEvents(t *testing.T) {
 func TestDuplicatesStopTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.world.run = completes(map[string]int{})
+		b.run = completes(map[string]int{})
 		const n = 100
 		for i := range n {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
@@ -836,8 +836,8 @@ func TestDuplicatesStopTheRun(t *testing.T) {
 		plan := b.must(planOf(all)).Plan
 		b.onSend = func() { // with the canary, all others
 			b.onSend = nil
-			b.world.mu.Lock()
-			defer b.world.mu.Unlock()
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			for k, e := range b.entries {
 				e.Status, e.Version = ledger.Done, e.Version+1
 				b.entries[k] = e

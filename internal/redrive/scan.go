@@ -10,7 +10,6 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
-	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
 )
 
@@ -259,12 +258,4 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, e
 // delivery is a message of the DLQ as the ledger's rules want it.
 func delivery(m job.Message, c candidate, token string) job.Delivery {
 	return job.Delivery{Message: m, Lane: job.Recovery, Envelope: c.read.Envelope, Key: c.read.Key, Subject: c.read.Subject, Token: token}
-}
-
-// opened is the generation that a redrive makes of an entry seen with the given one.
-func opened(e ledger.Entry, generation int) int {
-	if e.Version > 0 && e.Status != ledger.Isolated {
-		return generation
-	}
-	return generation + 1
 }
