@@ -314,7 +314,7 @@ func (s *story) receive(q lanes.Queue) (batch []job.Message, next time.Time) {
 func (s *story) acknowledge(q lanes.Queue, m job.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.jobOf(m); !s.moved[m.ID] && !(j.key != "" && s.entries[j.key].Status.Final()) {
+	if j := s.jobOf(m); !s.moved[m.ID] && (j.key == "" || !s.entries[j.key].Status.Final()) {
 		s.breaks("%s of %s is acknowledged, with entry %q and no successor", m.ID, j.name, s.entries[j.key].Status)
 	}
 	if now := s.queues[q][m.ID]; now != nil && now.ReceiptHandle == m.ReceiptHandle {
