@@ -20,14 +20,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
-	"acklast/internal/job"
-	"acklast/internal/ledger"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
-
-// What may be redriven is the redrive function's to say. These commands put requests and answers into
-// words, and poll.
 
 // pollEvery is the pause between two questions about a run.
 const pollEvery = time.Second
@@ -110,15 +105,6 @@ func (g *governor) name(ctx context.Context, w who) string {
 	return os.Getenv("USER")
 }
 
-// selection are the flags of a selection.
-type selection struct {
-	all                             bool
-	classes, causes                 []string
-	kinds, keys, subjects, messages []string
-	generations                     []int
-	older, younger                  time.Duration
-}
-
 func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&s.all, "all", false, "everything on the DLQ")
@@ -131,64 +117,6 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
 	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
 	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
-}
-
-func (s selection) filter() *redrive.Filter {
-	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations}
-	for _, c := range s.classes {
-		f.Classes = append(f.Classes, job.Class(c))
-	}
-	for _, c := range s.causes {
-		f.Causes = append(f.Causes, job.Cause(c))
-	}
-	if s.older > 0 {
-		f.OlderThan = s.older.String()
-	}
-	if s.younger > 0 {
-		f.YoungerThan = s.younger.String()
-	}
-	return f
-}
-
-func newDLQ(a *app) *cobra.Command {
-	var s selection
-	var show string
-	var payload bool
-	cmd := &cobra.Command{
-		Use:   "dlq",
-		Short: "Say what is isolated, why, and what a redrive would do with it",
-		Long: `Group what is on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
-message. Nothing is consumed: the messages are hidden for a moment and visible again after it. Their receive
-counts grow.`,
-		Example: `  acklast dlq
-  acklast dlq --class transient --older-than 1h
-  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --payload`,
-		Args: cobra.NoArgs,
-		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
-			g, err := a.govern(cmd.Context())
-			if err != nil {
-				return err
-			}
-			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
-			if f := s.filter(); show == "" && cmd.Flags().NFlag() > 0 && !emptyFilter(f) {
-				r.Select = f
-			}
-			resp, err := g.ask(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			return a.answer(resp, func(w io.Writer) { printInspection(w, resp, a.now()) })
-		}),
-	}
-	s.flags(cmd)
-	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
-	cmd.Flags().BoolVar(&payload, "payload", false, "with --show: print its body too")
-	return cmd
-}
-
-func emptyFilter(f *redrive.Filter) bool {
-	b, err := json.Marshal(f)
-	return err == nil && string(b) == "{}"
 }
 
 func newRedrive(a *app) *cobra.Command {
@@ -567,125 +495,6 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 		}
 		before = resp
 	}
-}
-
-func newDiscard(a *app) *cobra.Command {
-	var w who
-	cmd := &cobra.Command{
-		Use:   "discard MESSAGE...",
-		Short: "End isolated jobs for good, with their payload in the audit",
-		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them). The payload goes into
-the audit first; the job's entry becomes terminal, so that no copy of it runs; then the message is deleted. Refused
-for a job that a delivery holds, and for an ambiguous one, which is for "acklast decide". Exit code 2 if any was not
-discarded.`,
-		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			g, err := a.govern(ctx)
-			if err != nil {
-				return err
-			}
-			a.announce(ctx, g.target)
-			resp, err := g.ask(ctx, redrive.Request{Action: "discard", Messages: args, By: g.name(ctx, w), Reason: w.reason})
-			if err != nil {
-				return err
-			}
-			err = a.answer(resp, func(out io.Writer) {
-				row(out, "MESSAGE", "RESULT", "WHY")
-				for _, r := range resp.Results {
-					row(out, r.Message, r.Result, dash(r.Why))
-				}
-			})
-			if err == nil && slices.ContainsFunc(resp.Results, func(r redrive.Result) bool { return r.Result != "discarded" }) {
-				err = &toldError{exitRefused}
-			}
-			return err
-		}),
-	}
-	w.flags(cmd)
-	return cmd
-}
-
-func newDecide(a *app) *cobra.Command {
-	var w who
-	var sent, notSent, drop bool
-	cmd := &cobra.Command{
-		Use:   "decide JOB",
-		Short: "Decide an ambiguous job: it took effect, it did not, or it is over",
-		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence).
---sent makes it final. --not-sent lets it be redriven once, and is refused when the provider gave a request id or
-the job has expired. --drop ends it. The decision is recorded on the entry.`,
-		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'`,
-		Args:    cobra.ExactArgs(1),
-		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			what := map[ledger.DecisionKind]bool{ledger.Sent: sent, ledger.NotSent: notSent, ledger.Drop: drop}
-			r := redrive.Request{Action: "decide", Job: args[0]}
-			for kind, chosen := range what {
-				if chosen {
-					r.Decision = kind
-				}
-			}
-			return a.request(cmd.Context(), w, r, func(out io.Writer, resp redrive.Response) { printEntry(out, *resp.Entry, a.now()) })
-		}),
-	}
-	f := cmd.Flags()
-	f.BoolVar(&sent, "sent", false, "it did take effect")
-	f.BoolVar(&notSent, "not-sent", false, "it did not; it may be redriven once")
-	f.BoolVar(&drop, "drop", false, "whatever happened, it is over")
-	cmd.MarkFlagsOneRequired("sent", "not-sent", "drop")
-	cmd.MarkFlagsMutuallyExclusive("sent", "not-sent", "drop")
-	w.flags(cmd)
-	return cmd
-}
-
-func printInspection(w io.Writer, r redrive.Response, now time.Time) {
-	if m := r.Message; m != nil {
-		for _, line := range [][2]any{
-			{"MESSAGE", m.ID}, {"job", dash(m.Job)}, {"class", m.Class}, {"cause", m.Cause}, {"error", dash(m.Memory.Error)},
-			{"isolated", when(m.Memory.At, now)}, {"sent", when(m.SentAt, now)}, {"received", fmt.Sprint(m.ReceiveCount, " times")},
-			{"bytes", m.Bytes}, {"attributes", strings.Join(slices.Sorted(maps.Keys(m.Attributes)), ", ")},
-			{"unreadable", dash(m.Unreadable)}, {"redrive would", fmt.Sprint(m.Action, ": ", m.Why)},
-		} {
-			row(w, line[0], line[1])
-		}
-		if m.Body != "" {
-			row(w, "payload", m.Body)
-		}
-		if m.Entry != nil {
-			say(w, "\n")
-			printEntry(w, *m.Entry, now)
-		}
-		return
-	}
-	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD")
-	for _, g := range r.Groups {
-		row(w, g.Class, g.Cause, g.Kind, g.Count, when(g.Oldest, now), actionsOf(g.Actions))
-	}
-	say(w, "\n")
-	if len(r.Groups) > 0 {
-		row(w, "SAMPLE", "JOB", "ISOLATED", "GENERATION", "ERROR", "WHY")
-	}
-	for _, g := range r.Groups {
-		for _, s := range g.Samples {
-			row(w, s.Message, dash(s.Job), when(s.IsolatedAt, now), s.Generation, dash(s.Error), fmt.Sprint(s.Action, ": ", s.Why))
-		}
-	}
-	if s := r.Scan; s != nil {
-		say(w, "\n%d of about %d messages seen", s.Seen, s.Holds)
-		if s.Partial != "" {
-			say(w, ": only a part, %s", plain(s.Partial))
-		}
-		say(w, ".\n")
-	}
-}
-
-func actionsOf(actions map[redrive.Action]int) string {
-	var list []string
-	for _, a := range slices.Sorted(maps.Keys(actions)) {
-		list = append(list, fmt.Sprintf("%s %d", a, actions[a]))
-	}
-	return strings.Join(list, ", ")
 }
 
 func printPlan(w io.Writer, p redrive.Plan, now time.Time) {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"acklast/internal/job"
+	"acklast/internal/redrive"
+)
+
+// selection are the flags of a selection.
+type selection struct {
+	all                             bool
+	classes, causes                 []string
+	kinds, keys, subjects, messages []string
+	generations                     []int
+	older, younger                  time.Duration
+}
+
+func (s selection) filter() *redrive.Filter {
+	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations}
+	for _, c := range s.classes {
+		f.Classes = append(f.Classes, job.Class(c))
+	}
+	for _, c := range s.causes {
+		f.Causes = append(f.Causes, job.Cause(c))
+	}
+	if s.older > 0 {
+		f.OlderThan = s.older.String()
+	}
+	if s.younger > 0 {
+		f.YoungerThan = s.younger.String()
+	}
+	return f
+}
+
+func newDLQ(a *app) *cobra.Command {
+	var s selection
+	var show string
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "dlq",
+		Short: "Say what is isolated, why, and what a redrive would do with it",
+		Long: `Group what is on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
+message. Nothing is consumed: the messages are hidden for a moment and visible again after it. Their receive
+counts grow.`,
+		Example: `  acklast dlq
+  acklast dlq --class transient --older-than 1h
+  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --payload`,
+		Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
+			if f := s.filter(); show == "" && cmd.Flags().NFlag() > 0 && !emptyFilter(f) {
+				r.Select = f
+			}
+			resp, err := g.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(w io.Writer) { printInspection(w, resp, a.now()) })
+		}),
+	}
+	s.flags(cmd)
+	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
+	cmd.Flags().BoolVar(&payload, "payload", false, "with --show: print its body too")
+	return cmd
+}
+
+func emptyFilter(f *redrive.Filter) bool {
+	b, err := json.Marshal(f)
+	return err == nil && string(b) == "{}"
+}
+
+func printInspection(w io.Writer, r redrive.Response, now time.Time) {
+	if m := r.Message; m != nil {
+		for _, line := range [][2]any{
+			{"MESSAGE", m.ID}, {"job", dash(m.Job)}, {"class", m.Class}, {"cause", m.Cause}, {"error", dash(m.Memory.Error)},
+			{"isolated", when(m.Memory.At, now)}, {"sent", when(m.SentAt, now)}, {"received", fmt.Sprint(m.ReceiveCount, " times")},
+			{"bytes", m.Bytes}, {"attributes", strings.Join(slices.Sorted(maps.Keys(m.Attributes)), ", ")},
+			{"unreadable", dash(m.Unreadable)}, {"redrive would", fmt.Sprint(m.Action, ": ", m.Why)},
+		} {
+			row(w, line[0], line[1])
+		}
+		if m.Body != "" {
+			row(w, "payload", m.Body)
+		}
+		if m.Entry != nil {
+			say(w, "\n")
+			printEntry(w, *m.Entry, now)
+		}
+		return
+	}
+	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD")
+	for _, g := range r.Groups {
+		row(w, g.Class, g.Cause, g.Kind, g.Count, when(g.Oldest, now), actionsOf(g.Actions))
+	}
+	say(w, "\n")
+	if len(r.Groups) > 0 {
+		row(w, "SAMPLE", "JOB", "ISOLATED", "GENERATION", "ERROR", "WHY")
+	}
+	for _, g := range r.Groups {
+		for _, s := range g.Samples {
+			row(w, s.Message, dash(s.Job), when(s.IsolatedAt, now), s.Generation, dash(s.Error), fmt.Sprint(s.Action, ": ", s.Why))
+		}
+	}
+	if s := r.Scan; s != nil {
+		say(w, "\n%d of about %d messages seen", s.Seen, s.Holds)
+		if s.Partial != "" {
+			say(w, ": only a part, %s", plain(s.Partial))
+		}
+		say(w, ".\n")
+	}
+}
+
+func actionsOf(actions map[redrive.Action]int) string {
+	var list []string
+	for _, a := range slices.Sorted(maps.Keys(actions)) {
+		list = append(list, fmt.Sprintf("%s %d", a, actions[a]))
+	}
+	return strings.Join(list, ", ")
+}
