@@ -24,6 +24,9 @@ import (
 	"acklast/internal/topology"
 )
 
+// What may be redriven is the redrive function's to say. These commands put requests and answers into
+// words, and poll.
+
 // pollEvery is the pause between two questions about a run.
 const pollEvery = time.Second
 
