@@ -35,7 +35,9 @@ type Memory struct {
 	// MessageID is the id of the job's first message.
 	MessageID string `json:"messageId,omitzero"`
 
-	// Class, Cause, Error and At are present on the DLQ only.
+	// Class, Cause, Error and At are present on the DLQ only. So is Key, and only where the body must not
+	// be read to find it: whoever uses it holds it against the entry.
+	Key   string    `json:"key,omitzero"`
 	Class Class     `json:"class,omitzero"`
 	Cause Cause     `json:"cause,omitzero"`
 	Error string    `json:"error,omitzero"`
@@ -57,6 +59,9 @@ func ParseMemory(a Attribute) (Memory, error) {
 	}
 	if m.Attempt < 0 || m.Hops < 0 || m.Redrives < 0 {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a negative count")
+	}
+	if len(m.Key) > MaxKey || m.Key != safeCharacters(m.Key) {
+		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a key that no job can have")
 	}
 	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error} {
 		if text != SafeText(text) { // an escape in JSON can name what SQS would refuse to carry on
@@ -80,13 +85,7 @@ func (m Memory) Encode() (Attribute, error) {
 // and only characters that SQS accepts (tab, line feed, carriage return, and #x20 to #xFFFD but for
 // surrogates, and above #xFFFF).
 func SafeText(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n' || r == '\r', r >= 0x20 && r <= 0xFFFD, r >= 0x10000:
-			return r
-		}
-		return utf8.RuneError
-	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
+	s = safeCharacters(s)
 	if len(s) <= maxErrorText {
 		return s
 	}
@@ -96,4 +95,14 @@ func SafeText(s string) string {
 		cut--
 	}
 	return s[:cut] + more
+}
+
+func safeCharacters(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\n' || r == '\r', r >= 0x20 && r <= 0xFFFD, r >= 0x10000:
+			return r
+		}
+		return utf8.RuneError
+	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
 }

@@ -324,8 +324,11 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	}
 	e.BudgetFrom, e.Hops = e.Attempts, 0
 	e.IsolatedMessageID, e.IsolatedAt, e.RetryAt = "", time.Time{}, time.Time{}
-	if !d.Envelope.Deadline.IsZero() {
+	switch {
+	case !d.Envelope.Deadline.IsZero():
 		e.Deadline = now.Add(max(d.Envelope.Deadline.Sub(d.Due()), 0))
+	case d.Envelope.Kind == "" && !e.Deadline.IsZero(): // a body that was not read: a convict's
+		e.Deadline = now.Add(max(e.Deadline.Sub(e.Due), 0))
 	}
 	return e.note(Event{At: now, What: EventReopened}), nil
 }

@@ -155,14 +155,20 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
 	st.memory.FirstSent, st.memory.Hops, st.memory.Run = dl.FirstSent(), 0, d.run.ID
-	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At = "", "", "", time.Time{}
-	if st.key == "" {
+	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
+	keyless := func() {
 		st.action, st.why, _ = c.decide(override, d.Rules.MaxRedrives, d.Now())
 		st.memory.Redrives = st.target.Generation + 1
+	}
+	if st.key == "" {
+		keyless()
 		return
 	}
 	e, err := d.Ledger.Update(ctx, st.key, d.ID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
+		if st.Memory.Class == job.Crashed && c.unread().read.Key == "" {
+			return e, errStranger
+		}
 		if d.sent[st.ID] { // only its deletion is missing
 			st.action, st.why = Redrive, "sent before"
 			return e, ledger.ErrOpened
@@ -179,6 +185,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	switch {
 	case err == nil, errors.Is(err, ledger.ErrOpened):
 		st.action = Redrive
+	case errors.Is(err, errStranger):
+		c, st.key, st.entry = c.unread(), "", ledger.Entry{}
+		keyless()
+		return
 	case errors.Is(err, errKept):
 	case errors.Is(err, ledger.ErrFinal):
 		st.action = Remove
@@ -192,7 +202,11 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
 }
 
-var errKept = errors.New("kept")
+var (
+	errKept = errors.New("kept")
+	// errStranger: the key in a convict's message is not that of a convicted job.
+	errStranger = errors.New("the message's key is not its job's")
+)
 
 // forbidden says what is missing when SQS will not take any message at all.
 func forbidden(err error, queue string) error {

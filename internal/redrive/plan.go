@@ -189,7 +189,7 @@ type Plan struct {
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
 	Canary        int `json:"canary"`
-	// Crashed says that convicted jobs are among them, whose canary people have to judge.
+	// Crashed says that convicted jobs without a key are among them, whose canary people have to judge.
 	Crashed bool `json:"crashed,omitempty"`
 
 	// Approval says what it needs one for; empty when it needs none.
@@ -257,7 +257,7 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 		if it.action != Redrive {
 			continue
 		}
-		p.Crashed = p.Crashed || it.class == job.Crashed
+		p.Crashed = p.Crashed || it.class == job.Crashed && it.key == ""
 		if it.guard != "" {
 			guards[it.guard] = true
 		}

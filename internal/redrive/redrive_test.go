@@ -869,7 +869,70 @@ func TestChangedPlanDoesNotRun(t *testing.T) {
 	})
 }
 
-// Bodies of convicted jobs are not decoded, so the ledger cannot judge their canary: people do.
+// convicted puts a job on the DLQ as the worker convicts it: with its key beside a body that nobody may
+// read.
+func (b *bench) convicted(id string) {
+	b.isolated(id, job.Crashed)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.queues[lanes.ToDLQ] {
+		if m.Body == body(id) {
+			m.Memory.Key = key(id)
+		}
+	}
+}
+
+// A convict's key travels beside its body, so its entry is reopened and judged like any other's.
+func TestConvictedJobsAreJoinedByTheirKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 8 {
+			b.convicted(fmt.Sprint("j", i))
+		}
+		effects := map[string]int{}
+		b.run = completes(effects)
+		b.Kinds = kinds.New(job.Kind{Name: "test", Key: func(jsontext.Value) (string, string, error) {
+			t.Error("the body of a convicted job was decoded")
+			return "", "", nil
+		}})
+		plan := b.must(planOf(&redrive.Filter{Kinds: []string{"test"}})).Plan
+		if plan.Actions[redrive.Redrive] != 8 {
+			t.Fatalf("plan %+v", plan)
+		}
+		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "the new worker survives it"})
+		run := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if run.State != redrive.Done || len(effects) != 8 {
+			t.Fatalf("%d effects, run %+v", len(effects), run)
+		}
+		for i := range 8 {
+			if e := b.entries[key(fmt.Sprint("j", i))]; e.Redrives != 1 || e.Run != plan.Run || e.Status != ledger.Done {
+				t.Errorf("entry %+v", e)
+			}
+		}
+	})
+}
+
+// A key that is forged into a convict's message opens nobody else's entry.
+func TestAForgedKeyOpensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("victim", job.Rejected)
+		b.mu.Lock()
+		b.put(lanes.ToDLQ, job.Message{Body: body("other"), Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Key: key("victim"), At: time.Now().Add(-time.Hour)}})
+		b.mu.Unlock()
+		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
+		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "trying"})
+		b.must(redrive.Request{Action: "run", Plan: plan.ID})
+		if e := b.entries[key("victim")]; e.Status != ledger.Isolated || e.Redrives != 0 || e.Version != 1 {
+			t.Errorf("entry %+v", e)
+		}
+		if len(b.sentAt) != 1 {
+			t.Errorf("%d sent, want the message itself, without an entry", len(b.sentAt))
+		}
+	})
+}
+
+// Convicted before anybody knew its key, a job cannot be judged by the ledger: people judge its canary.
 func TestConvictedJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
+	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
 )
 
@@ -217,13 +219,28 @@ func (s *Service) joined(ctx context.Context, m lanes.Received) (candidate, erro
 	}
 	var err error
 	c.entry, err = s.Ledger.Get(ctx, c.read.Key)
+	if m.Memory.Class == job.Crashed {
+		c = c.unread()
+	}
 	return c, err
+}
+
+// unread holds a convict's key, which is only its message's word, against the entry: no other job was
+// convicted under it. What the body would have told comes from there.
+func (c candidate) unread() candidate {
+	if c.entry.LastClass != job.Crashed {
+		c.read, c.entry = kinds.Job{}, ledger.Entry{}
+		return c
+	}
+	c.read.Subject, c.read.Kind.Name = c.entry.Subject, c.entry.Kind
+	return c
 }
 
 func (s *Service) readBody(m lanes.Received) candidate {
 	c := candidate{memory: m.Memory}
 	if m.Memory.Class == job.Crashed {
 		c.readErr = errors.New("not decoded: it was convicted of killing the worker")
+		c.read.Key = m.Memory.Key
 		return c
 	}
 	c.read, c.readErr = s.Kinds.Read(m.Body)

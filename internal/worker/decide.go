@@ -40,7 +40,7 @@ func (s *step) memory() job.Memory {
 	if m.MessageID == "" {
 		m.MessageID = s.ID
 	}
-	m.Class, m.Cause, m.Error, m.At = "", "", "", time.Time{}
+	m.Class, m.Cause, m.Error, m.At, m.Key = "", "", "", time.Time{}, ""
 	return m
 }
 
@@ -291,6 +291,9 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 	m := e.Memory(s.memory())
 	m.Cause = cause
+	if m.Class == job.Crashed {
+		m.Key = s.Key // nobody should read this body to find it
+	}
 	s.class, s.cause = m.Class, cause
 	s.hand(lanes.ToDLQ, job.Isolated, m, 0)
 }

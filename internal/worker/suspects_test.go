@@ -176,7 +176,7 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b.one(again(poison, 5))
 	b.wantLog("delete m2")
 	m := b.last(lanes.ToDLQ, 1).Message
-	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash || m.Body != body("poison") || m.Memory.Attempt != 0 {
+	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash || m.Body != body("poison") || m.Memory.Attempt != 0 || m.Memory.Key != "test/poison" {
 		t.Errorf("message %+v", m)
 	}
 	if e := b.ledger.entries["test/poison"]; e.Status != ledger.Isolated || e.LastClass != job.Crashed || e.Subject != "poison" || e.Kind != "test" {
