@@ -30,8 +30,10 @@ type fault func(call string) (before, after error)
 
 // world is what a redrive works on, in memory. Its clock is time.Now, so that synctest can turn it.
 type world struct {
-	mu      sync.Mutex
-	fault   fault
+	mu    sync.Mutex
+	fault fault
+	// half decides about one entry of a batch as fault does about a call: the others are as they would be.
+	half    fault
 	calls   map[string]int
 	entries map[string]ledger.Entry
 	docs    map[[2]string]redrive.Record
@@ -77,6 +79,14 @@ func (w *world) call(name string, do func() error) error {
 		return err
 	}
 	return after
+}
+
+// oneOf makes one entry of a batch; locked.
+func (w *world) oneOf(name string) (before, after error) {
+	if w.half == nil {
+		return nil, nil
+	}
+	return w.half(name)
 }
 
 // The ledger.
@@ -196,8 +206,13 @@ func (q queues) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []er
 					continue
 				}
 			}
+			before, after := q.oneOf("send")
+			if errs[i] = before; before != nil {
+				continue
+			}
 			q.put(to, m.Message)
 			q.sentAt = append(q.sentAt, time.Now())
+			errs[i] = after
 		}
 		return nil
 	})
@@ -239,8 +254,13 @@ func (w *world) settle() {
 func (q queues) Delete(_ context.Context, from lanes.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	err := q.call("delete", func() error {
-		for _, m := range messages {
+		for i, m := range messages {
+			before, after := q.oneOf("delete")
+			if errs[i] = before; before != nil {
+				continue
+			}
 			q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *stored) bool { return s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle })
+			errs[i] = after
 		}
 		return nil
 	})

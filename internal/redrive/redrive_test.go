@@ -728,8 +728,8 @@ func TestForbiddenSendAborts(t *testing.T) {
 	}
 }
 
-// Random failures of each call, failed or done with the answer lost: run again until it is done, nothing
-// is lost and every effect happens once.
+// Random failures of each call, failed, half failed, or done with the answer lost: run again until it is
+// done, nothing is lost and every effect happens once.
 func TestRandomFailures(t *testing.T) {
 	for seed := range uint64(150) {
 		synctest.Test(t, func(t *testing.T) {
@@ -755,10 +755,11 @@ func TestRandomFailures(t *testing.T) {
 				}
 				return nil, nil
 			}
+			b.half = b.fault
 			var got *redrive.RunView
 			for round := range 300 {
 				if round == 40 {
-					b.fault = nil // the outage ends
+					b.fault, b.half = nil, nil // the outage ends
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
@@ -775,7 +776,7 @@ func TestRandomFailures(t *testing.T) {
 			if got == nil {
 				t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
 			}
-			b.fault = nil
+			b.fault, b.half = nil, nil
 			for i := range jobs {
 				e := b.entry(fmt.Sprint("j", i))
 				if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
