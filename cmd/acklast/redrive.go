@@ -345,6 +345,15 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// outcomesOf says what the ledger told of the jobs that the run watches.
+func outcomesOf(run *redrive.RunView) string {
+	count := map[string]int{}
+	for _, w := range run.Watched {
+		count[cmp.Or(w.Verdict, "waiting")]++
+	}
+	return fmt.Sprintf("watched: %d succeeded, %d failed, %d waiting", count["succeeded"], count["failed"], count["waiting"])
+}
+
 // settledOf counts the messages of a run that are done with.
 func settledOf(run *redrive.RunView) (n int) {
 	for what, count := range run.Counts {
@@ -362,8 +371,8 @@ func (a *app) progress(run *redrive.RunView, settled int, perSecond float64) {
 	if run.Total > 0 {
 		full = min(width, width*settled/run.Total)
 	}
-	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
-		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), run.Why)
+	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), outcomesOf(run), run.Why)
 	if isTerminal(a.stderr) {
 		say(a.stderr, "\r\x1b[K%s", plain(line))
 		if run.State != redrive.Active {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -68,4 +69,20 @@ func TestRedriveCommands(t *testing.T) {
 	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
 		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
 	}
+}
+
+// While it waits, a run shows how far it is, how fast, and what became of the jobs it watches.
+func TestProgressOfARun(t *testing.T) {
+	var said bytes.Buffer
+	a := &app{stderr: &said}
+	run := &redrive.RunView{Run: redrive.Run{
+		State: redrive.Active, Total: 40, Canary: "passed",
+		Watched: []redrive.Watched{{Verdict: "succeeded"}, {Verdict: "succeeded"}, {Verdict: "failed"}, {}},
+	}}
+	a.progress(run, 10, 9.5)
+	contains(t, said.String(), "[#######....", "10 of 40", "9.5/s", "active", "canary passed", "watched: 2 succeeded, 1 failed, 1 waiting")
+	said.Reset()
+	run.State, run.Why = redrive.Stopped, "the canary failed"
+	a.progress(run, 3, 0)
+	contains(t, said.String(), "stopped", "the canary failed")
 }

@@ -3,6 +3,7 @@ package redrive_test
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,9 @@ func TestCarriedUnchanged(t *testing.T) {
 	messages := map[string]job.Message{
 		"types": {Body: envelope("types", "é\u2028<&>"), Attributes: map[string]job.Attribute{
 			"s": {Type: "String", String: "x"}, "n": {Type: "Number.int", String: "1"}, "b": {Type: "Binary", Binary: []byte("y")}}},
+		// Wrapped by SNS: read through the wrapping, carried with it.
+		"wrapped": {Body: `{"Type": "Notification", "MessageId":"22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",` + "\n" +
+			`"TopicArn":"arn:aws:sns:eu-central-1:123456789012:t","Message":` + strconv.Quote(`{"kind":"test","payload":{"id":"wrapped"}}`) + `,"Timestamp":"2026-12-01T09:45:00.000Z"}`},
 		"ten":  {Body: envelope("ten", ""), Attributes: ten},
 		"full": {Body: envelope("full", strings.Repeat("x", topology.MaxMessageBytes-len(envelope("full", ""))))},
 	}
