@@ -48,10 +48,11 @@ check: ## Check formatting, vet and the modules
 	$(GO) vet ./...
 
 .PHONY: bench
-bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (about two minutes)
+bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (some minutes)
 	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
 	$(GO) vet -tags bench ./internal/e2e
-	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput)$$'
+	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
+	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -v
 
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)

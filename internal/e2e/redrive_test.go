@@ -49,6 +49,12 @@ type governed struct {
 
 func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 	t.Helper()
+	return newGovernedOf(t, numbers, 2)
+}
+
+// newGovernedOf is newGoverned with so many processes of the redrive function.
+func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *governed {
+	t.Helper()
 	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
@@ -68,7 +74,7 @@ func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 			return g.faults.URL()
 		},
 		Functions: []local.Function{{
-			Name: g.name, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
+			Name: g.name, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: processes,
 			EnvFor: func(urls worker.QueueURLs) map[string]string {
 				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
 			},

@@ -301,12 +301,16 @@ func (e *Environment) KillOnTimeout(kill bool) {
 
 // PIDs are the process ids of the worker's processes by their number; 0 stands for one that is
 // being restarted.
-func (e *Environment) PIDs() []int {
-	pids := make([]int, len(e.worker.processes))
-	for i, p := range e.worker.processes {
-		pids[i] = p.running()
+func (e *Environment) PIDs() []int { return e.worker.pids() }
+
+// FunctionPIDs is PIDs for the named function; nil when there is none of that name.
+func (e *Environment) FunctionPIDs(name string) []int {
+	for _, f := range e.functions {
+		if f.name == name {
+			return f.pids()
+		}
 	}
-	return pids
+	return nil
 }
 
 // Invoking are the numbers of the worker processes that are at work on an invocation.

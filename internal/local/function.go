@@ -62,6 +62,14 @@ type function struct {
 	running   sync.WaitGroup
 }
 
+func (f *function) pids() []int {
+	pids := make([]int, len(f.processes))
+	for i, p := range f.processes {
+		pids[i] = p.running()
+	}
+	return pids
+}
+
 // startFunction creates the function at the engine, starts its processes and waits until all of
 // them have asked for work.
 func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log *slog.Logger) (*function, error) {
