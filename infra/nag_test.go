@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -32,7 +33,8 @@ func TestNag(t *testing.T) {
 			found := assertions.Annotations_FromStack(st)
 			anything := assertions.Match_AnyValue()
 			for _, m := range append(*found.FindError(jsii.String("*"), anything), *found.FindWarning(jsii.String("*"), anything)...) {
-				t.Errorf("%s: %v", name, m.Entry.Data) //nolint:staticcheck // deprecated for a package that the Go bindings do not have
+				said, err := json.Marshal(m)
+				t.Errorf("%s: %s (%v)", name, said, err)
 			}
 		})
 		if err != nil {
