@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -216,6 +218,34 @@ func TestWorkerEnvironmentSatisfiesItsConfig(t *testing.T) {
 			config.SourceURL: s.names().SourceQueue, config.RecoveryURL: s.names().RecoveryQueue, config.DLQURL: s.names().DLQ,
 		} {
 			if !strings.HasPrefix(url, "https://sqs.") || !strings.HasSuffix(url, "/"+queue) {
+				t.Errorf("%s: %s is not the URL of %s", name, url, queue)
+			}
+		}
+	}
+}
+
+func TestRedriveEnvironmentSatisfiesItsConfig(t *testing.T) {
+	custom := DefaultSettings()
+	custom.Stack, custom.Numbers.MaxRedrives, custom.Infra.RedriveTimeout = "orders", 5, 120*time.Second
+	for name, s := range map[string]Settings{"default": DefaultSettings(), "custom": custom} {
+		tm := templateOf(t, s)
+		p := tm.named(t, "AWS::Lambda::Function", "FunctionName", s.names().RedriveFunction)
+		variables := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)
+		config, err := redrive.ParseConfig(func(name string) string { v, _ := variables[name].(string); return v })
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if config.Names != s.names() || config.Rules.MaxRedrives != s.Numbers.MaxRedrives || config.Numbers.Timeout != s.Infra.RedriveTimeout {
+			t.Errorf("%s: %+v", name, config)
+		}
+		if config.Unqualified {
+			t.Errorf("%s: a deployed redrive may be invoked without an alias", name)
+		}
+		for url, queue := range map[string]string{
+			config.SourceURL: s.names().SourceQueue, config.RecoveryURL: s.names().RecoveryQueue, config.DLQURL: s.names().DLQ,
+		} {
+			if !strings.HasSuffix(url, "/"+queue) {
 				t.Errorf("%s: %s is not the URL of %s", name, url, queue)
 			}
 		}
