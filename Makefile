@@ -43,7 +43,7 @@ test: check synth ## Run every test but the second engines' (needs Go and Node.j
 	@echo "Not run here: the suites on second engines (fauxqs, dynalite, moto); make test-engines runs them."
 
 .PHONY: check
-check: ## Check formatting, vet and the modules
+check: ## Check formatting and vet
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 

@@ -12,6 +12,7 @@ import (
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
+	"acklast/internal/telemetry"
 )
 
 // suspectFrom is the receive from which on a delivery is a suspect: its earlier invocations died, ran
@@ -145,7 +146,7 @@ func (h *Handler) flush(ctx context.Context, steps []*step) {
 		for i, err := range h.Lanes.Delete(ctx, lanes.Queue(lane), messages) {
 			if err != nil {
 				// Lambda deletes it at the end, or its redelivery finds the work done.
-				h.Log.Warn("not deleted ahead", "message_id", messages[i].ID, "error", err.Error())
+				h.Log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())
 			}
 		}
 	}

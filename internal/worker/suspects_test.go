@@ -62,6 +62,16 @@ func TestSecondReceiveIsNoSuspect(t *testing.T) {
 	b.wantLog("run m1")
 }
 
+// Strikes of messages without an id would be everybody's: nobody is convicted by them.
+func TestAMessageWithoutAnIDIsNoSuspect(t *testing.T) {
+	b := newBench(t)
+	b.ledger.strikes[""] = ledger.Strikes{Version: 2, Ends: []time.Time{t0.Add(-time.Hour), t0.Add(-time.Hour)}}
+	b.one(again(b.record("", body("1")), 5))
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || len(b.wires.sent) != 0 {
+		t.Errorf("entry %+v, sent %v", e, b.wires.sent)
+	}
+}
+
 // A failing and a panicking attempt return too: their strikes are cleared, and their moves are sent
 // before the next suspect starts.
 func TestEveryReturnClears(t *testing.T) {

@@ -86,7 +86,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
 		steps[i].runs = known
-		if steps[i].ReceiveCount >= suspectFrom {
+		if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
 			suspects = append(suspects, steps[i])
 		} else {
 			others = append(others, steps[i])
