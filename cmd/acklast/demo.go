@@ -20,7 +20,7 @@ func newDemo(a *app) *cobra.Command {
 fails for real, by SIGKILL or by a proxy between the worker and AWS. At the end it says what was sent, what
 became of it, and whether it adds up; if not, the exit code is 1.
 
-Times are scaled down, so it takes about a minute. Nothing is kept, no port is fixed: it can run beside
+Times are scaled down, so it takes about a minute and a half. Nothing is kept, no port is fixed: it can run beside
 "acklast local".`,
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
