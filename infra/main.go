@@ -8,9 +8,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
+
+	"acklast/infra/stack"
 )
 
 func main() {
@@ -27,22 +30,22 @@ func main() {
 func run(dist string) error {
 	app := awscdk.NewApp(nil)
 	given, _ := app.Node().GetAllContext(nil).(map[string]any)
-	settings, err := ParseSettings(given)
+	settings, err := stack.ParseSettings(given)
 	if err != nil {
 		return err
 	}
 	if err := checkDist(dist); err != nil {
 		return err
 	}
-	NewStack(app, settings, dist)
+	stack.NewStack(app, settings, dist)
 	app.Synth(nil)
 	return nil
 }
 
 // checkDist says which binary is missing, before the CDK says it less clearly.
 func checkDist(dist string) error {
-	for _, function := range functionNames {
-		if _, err := os.Stat(bootstrap(dist, function)); err != nil {
+	for _, function := range []string{"worker", "redrive"} {
+		if _, err := os.Stat(filepath.Join(dist, function, "bootstrap")); err != nil {
 			return fmt.Errorf("the %s function is not built, run scripts/build-dist.sh: %w", function, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"acklast"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
 	"acklast/internal/topology"
@@ -63,7 +65,7 @@ type result struct {
 func embedded(t *testing.T) (*cli, *local.AWS) {
 	t.Helper()
 	stack := fmt.Sprintf("cli%d", stacks.Add(1))
-	aws, err := local.StartAWS(t.Context(), stack, topology.Scaled(), 0)
+	aws, err := local.StartAWS(t.Context(), stack, topology.Scaled(), 0, acklast.Reading(kinds.All()...).Tables()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
-	"acklast/internal/reservation"
 	"acklast/internal/topology"
 )
 
@@ -133,7 +134,7 @@ func (a *app) hold(ctx context.Context, h reservation.Hold, capacity int64) erro
 	if err != nil {
 		return err
 	}
-	c := &checker{kinds: kinds.All(kinds.Dependencies{}), maxAhead: topology.Default().MaxAhead, now: a.now}
+	c := &checker{kinds: acklast.Reading(kinds.All()...), maxAhead: topology.Default().MaxAhead, now: a.now}
 	read, err := c.check(body) // before anything is written
 	if err != nil {
 		return refuse("%w", err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
-	"acklast/internal/reservation"
 )
 
 func hold(more string) []string {

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/topology"
 )
 
@@ -22,7 +21,7 @@ type entry struct {
 	// line is its number in the input, from 1.
 	line int
 	body string
-	read kinds.Job
+	read job.Decoded
 }
 
 // lineError says what is wrong with one line of the input.
@@ -36,7 +35,7 @@ func (e *lineError) Unwrap() error { return e.err }
 
 // checker knows what can be sent, and what every job is sent with.
 type checker struct {
-	kinds      kinds.Catalogue
+	kinds      job.Catalogue
 	attributes map[string]job.Attribute
 	group      string
 	// maxAhead is how far ahead a job may be due.
@@ -45,16 +44,16 @@ type checker struct {
 }
 
 // check reads a body. Its error says why it cannot be sent.
-func (c *checker) check(body string) (kinds.Job, error) {
+func (c *checker) check(body string) (job.Decoded, error) {
 	size := len(body)
 	for name, a := range c.attributes {
 		size += len(name) + len(a.Type) + len(a.String)
 	}
 	if size > topology.MaxMessageBytes {
-		return kinds.Job{}, fmt.Errorf("the message has %d bytes with its attributes, more than SQS's %d", size, topology.MaxMessageBytes)
+		return job.Decoded{}, fmt.Errorf("the message has %d bytes with its attributes, more than SQS's %d", size, topology.MaxMessageBytes)
 	}
 	if err := checkText(body); err != nil {
-		return kinds.Job{}, fmt.Errorf("body: %w", err)
+		return job.Decoded{}, fmt.Errorf("body: %w", err)
 	}
 	read, err := c.kinds.Read(body)
 	var f *job.Failure

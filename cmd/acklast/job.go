@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
-	"acklast/internal/reminder"
-	"acklast/internal/reservation"
 	"acklast/internal/topology"
 )
 

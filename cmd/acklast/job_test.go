@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
+	"acklast/internal/kinds/reminder"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/reminder"
 	"acklast/internal/retry"
 )
 
@@ -27,7 +28,7 @@ var rules = ledger.Rules{
 func write(t *testing.T, aws *local.AWS, changes ...func(ledger.Entry, job.Delivery) (ledger.Entry, error)) (job.Delivery, ledger.Entry) {
 	t.Helper()
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
-	read, err := kinds.All(kinds.Dependencies{}).Read(expiry("r-1"))
+	read, err := acklast.Reading(kinds.All()...).Read(expiry("r-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func remember(t *testing.T, aws *local.AWS, channel reminder.Channel, story func
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := kinds.All(kinds.Dependencies{}).Read(body)
+	read, err := acklast.Reading(kinds.All()...).Read(body)
 	if err != nil {
 		t.Fatal(err)
 	}

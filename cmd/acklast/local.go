@@ -17,11 +17,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"acklast"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/kinds/reminder"
 	"acklast/internal/local"
-	"acklast/internal/postbox"
+	"acklast/internal/local/fakeprovider"
 	"acklast/internal/redrive"
-	"acklast/internal/reminder"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -109,11 +111,11 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 	if o.scaled {
 		numbers = topology.ScaledRedrive()
 	}
-	env, err := local.Start(ctx, local.Config{
+	env, err := local.Start(ctx, local.Config{Kinds: acklast.Describe(kinds.All()...),
 		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
 		Functions: a.redriveFunction(redriver, settings, numbers),
 		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
-		Provider: postbox.Options{Deduplicates: true, LooksUp: true},
+		Provider: fakeprovider.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {
 		return portTaken(o.port)
@@ -321,6 +323,6 @@ In another terminal:
   curl -s %[16]s/messages
 
 `, r.Endpoint, r.Stack, len(r.Processes), lanes, r.Region, r.AccessKey, r.SecretKey, me, sample,
-		r.Source, names.LedgerTable, names.ReservationsTable,
-		names.SubscriptionsTable, renews.UnixMilli(), reminding, r.Provider)
+		r.Source, names.LedgerTable, names.Table("reservations"),
+		names.Table("subscriptions"), renews.UnixMilli(), reminding, r.Provider)
 }

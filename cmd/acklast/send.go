@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
@@ -100,7 +101,7 @@ go on.`,
 			if from < 1 {
 				return refuse("--from-line is %d, but lines count from 1", from)
 			}
-			c := &checker{kinds: kinds.All(kinds.Dependencies{}), attributes: attributes, group: group,
+			c := &checker{kinds: acklast.Reading(kinds.All()...), attributes: attributes, group: group,
 				maxAhead: topology.Default().MaxAhead, now: a.now}
 			ctx := cmd.Context()
 			var jobs *source

@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
@@ -307,7 +308,7 @@ func (f fakeLane) Send(ctx context.Context, _ lanes.Queue, moves []lanes.Move) [
 
 func sendingTo(t *testing.T, stderr io.Writer, text string, decide func(ctx context.Context, body string) error) (*sending, *source) {
 	t.Helper()
-	c := &checker{kinds: kinds.All(kinds.Dependencies{}), maxAhead: time.Hour, now: time.Now}
+	c := &checker{kinds: acklast.Reading(kinds.All()...), maxAhead: time.Hour, now: time.Now}
 	jobs, err := c.checked(t.Context(), strings.NewReader(text), 1, func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -436,7 +437,7 @@ func TestSendStreamInChunks(t *testing.T) {
 	big := strings.Replace(expiry("big"), `{"kind"`, pad, 1)
 	n := chunkBytes/len(big) + 1
 	text := strings.Repeat(big+"\n", n) + expiry("small") + "\n{}\n"
-	c := &checker{kinds: kinds.All(kinds.Dependencies{}), maxAhead: time.Hour, now: time.Now}
+	c := &checker{kinds: acklast.Reading(kinds.All()...), maxAhead: time.Hour, now: time.Now}
 	notes := 0
 	jobs, err := c.checked(t.Context(), strings.NewReader(text), 1, func(string) { notes++ })
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
 	"acklast/internal/topology"
 )
 
@@ -185,7 +185,7 @@ func (t *target) ledger() *dynamo.Store {
 }
 
 func (t *target) reservations() *reservation.Store {
-	return reservation.NewStore(t.db, t.ledger(), t.names, t.now)
+	return reservation.NewStore(t.db, t.ledger(), t.names.Stack, t.now)
 }
 
 // explain says what to do about an error whose reason is that nothing is where a command looked. Any

@@ -7,13 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
-	"acklast/internal/telemetry"
+	"acklast/internal/local/faults"
 )
 
 func (s *story) expire(ctx context.Context) (row, error) {
@@ -59,8 +58,8 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	s.tell("%d delivery released the units, %d found the entry final.", got[string(job.Acknowledged)], got[telemetry.Duplicate])
-	return row{sent: 20, became: fmt.Sprintf("%d released, %d duplicates", got[string(job.Acknowledged)], got[telemetry.Duplicate])}, nil
+	s.tell("%d delivery released the units, %d found the entry final.", got[string(job.Acknowledged)], got[local.Duplicate])
+	return row{sent: 20, became: fmt.Sprintf("%d released, %d duplicates", got[string(job.Acknowledged)], got[local.Duplicate])}, nil
 }
 
 func (s *story) confirm(ctx context.Context) (row, error) {
@@ -219,7 +218,7 @@ func (s *story) kill(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("... and another process finds the entry final and acknowledges: %d commit, %d duplicate.",
-		got[string(job.Acknowledged)], got[telemetry.Duplicate])
+		got[string(job.Acknowledged)], got[local.Duplicate])
 	return row{sent: 1, became: "released once, the redelivery a duplicate"}, nil
 }
 

@@ -11,18 +11,19 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/postbox"
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
-	"acklast/internal/reminder"
-	"acklast/internal/reservation"
-	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -48,7 +49,7 @@ type story struct {
 	ledger *dynamo.Store
 	store  *reservation.Store
 	desk   *reservation.Desk
-	seen   *telemetry.Tally
+	seen   *local.Tally
 	// settings are the system's numbers.
 	settings topology.Settings
 
@@ -103,7 +104,7 @@ type Config struct {
 
 // Run tells the story. It returns ErrChecks if what was sent and what became of it do not add up.
 func Run(ctx context.Context, c Config) error {
-	s := &story{out: c.Out, seen: telemetry.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
+	s := &story{out: c.Out, seen: local.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
 	err := s.start(ctx, c)
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 	if c.Logs != nil {
 		logs = io.MultiWriter(s.seen, c.Logs)
 	}
-	env, err := local.Start(ctx, local.Config{
+	env, err := local.Start(ctx, local.Config{Kinds: acklast.Describe(kinds.All()...),
 		Stack: stack, Settings: settings, WorkerBinary: c.WorkerBinary, Processes: 2,
 		Logs: logs, Grace: time.Second,
 		Functions: []local.Function{{
@@ -145,7 +146,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 			},
 		}},
 		// It can be asked what became of a request, but takes every request for another reminder.
-		Provider: postbox.Options{LooksUp: true},
+		Provider: fakeprovider.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			s.faults = faults.New(endpoint)
 			return s.faults.URL()
@@ -162,9 +163,9 @@ func (s *story) start(ctx context.Context, c Config) error {
 	db := awsclient.DynamoDB(cfg)
 	s.queues = lanes.New(awsclient.SQS(cfg), lanes.URLs{Source: urls.Source, Recovery: urls.Recovery, DLQ: urls.DLQ})
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
-	s.store = reservation.NewStore(db, s.ledger, names, time.Now)
+	s.store = reservation.NewStore(db, s.ledger, names.Stack, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
-	s.subscriptions = reminder.NewSubscriptions(db, names.SubscriptionsTable)
+	s.subscriptions = reminder.NewSubscriptions(db, names.Table("subscriptions"))
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
 	s.say("Two processes of the compiled worker poll it (pids %v). Times are scaled down: a message", env.PIDs())

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
 )
 

@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	"acklast/internal/kinds/reminder"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
-	"acklast/internal/postbox"
+	"acklast/internal/local/fakeprovider"
 	"acklast/internal/redrive"
-	"acklast/internal/reminder"
 )
 
 // remind sends a reminder n times at once and expects its job to end in the given status, with the
@@ -81,7 +81,7 @@ func (s *story) reminders(ctx context.Context) (row, error) {
 
 func (s *story) killAfterAcceptance(ctx context.Context) (row, error) {
 	killed := make(chan int, 1)
-	defer s.env.Provider().Add(postbox.Rule{Recipient: "customer-killed", Times: 1, Accepted: func() {
+	defer s.env.Provider().Add(fakeprovider.Rule{Recipient: "customer-killed", Times: 1, Accepted: func() {
 		for _, process := range s.env.Invoking() {
 			killed <- s.env.PIDs()[process]
 			s.env.Kill(process)
@@ -121,8 +121,8 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	silence := make(chan struct{})
 	defer close(silence)
 	// The request arrives, and neither is accepted nor answered as long as the story lasts.
-	defer s.env.Provider().Add(postbox.Rule{Recipient: "customer-unclear", Times: 1,
-		Arrived: func() { <-silence }, Do: postbox.Fail(http.StatusServiceUnavailable)})()
+	defer s.env.Provider().Add(fakeprovider.Rule{Recipient: "customer-unclear", Times: 1,
+		Arrived: func() { <-silence }, Do: fakeprovider.Fail(http.StatusServiceUnavailable)})()
 	p, key, err := s.remind(ctx, "unclear", 1, ledger.Isolated, 1, nil)
 	if err != nil {
 		return row{}, err

@@ -12,9 +12,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/local/faults"
 )
 
 var lease = ledger.Lease{Until: now.Add(90 * time.Second), ProviderKey: "acklast-1", ExpiresAt: now.Add(time.Hour)}

@@ -17,9 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"acklast/internal/dynamo"
-	"acklast/internal/faults"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -87,7 +87,7 @@ func conformance(t *testing.T, e engine) {
 }
 
 func testCreateTables(b *bench) {
-	if err := dynamo.CreateTables(b.Context(), b.client, b.names); err != nil {
+	if err := dynamo.CreateTables(b.Context(), b.client, b.names, ownTables...); err != nil {
 		b.Errorf("tables that exist: %v", err)
 	}
 	for _, want := range b.names.Tables() {
@@ -485,7 +485,7 @@ func testCommitFresh(b *bench) {
 	if got := b.counted("room-7"); got != "1" {
 		b.Errorf("counted %s, want 1", got)
 	}
-	if got := b.raw(b.names.ReservationsTable, "reservation_id", "r-1"); len(got) == 0 {
+	if got := b.raw(b.reservations(), "reservation_id", "r-1"); len(got) == 0 {
 		b.Error("no reservation")
 	}
 }
@@ -857,7 +857,7 @@ func testTransact(b *bench) {
 		b.Errorf("three times in conflict: %v", err)
 	}
 	other := types.TransactWriteItem{Delete: &types.Delete{
-		TableName: &b.names.ReservationsTable, Key: item{"reservation_id": text("r-1")},
+		TableName: aws.String(b.reservations()), Key: item{"reservation_id": text("r-1")},
 		ConditionExpression: aws.String("#s = :s"), ExpressionAttributeNames: map[string]string{"#s": "state"},
 		ExpressionAttributeValues: item{":s": text("expired")},
 	}}

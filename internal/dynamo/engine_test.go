@@ -23,9 +23,9 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
-	"acklast/internal/faults"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/local/faults"
 	aretry "acklast/internal/retry"
 	"acklast/internal/topology"
 )
@@ -112,7 +112,7 @@ func newBench(t *testing.T, e engine) *bench {
 	if !e.hasTTL {
 		b.proxy.Add(faults.Rule{Operation: "UpdateTimeToLive", Fault: faults.Reply(200, "{}")})
 	}
-	if err := dynamo.CreateTables(t.Context(), b.client, b.names); err != nil {
+	if err := dynamo.CreateTables(t.Context(), b.client, b.names, ownTables...); err != nil {
 		t.Fatal(err)
 	}
 	b.proxy.Reset()
@@ -163,7 +163,7 @@ func num(s string) types.AttributeValue  { return &types.AttributeValueMemberN{V
 // count adds one to a resource's counter, on condition that it is below most.
 func (b *bench) count(resource string, most string) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
-		TableName:                 &b.names.ResourcesTable,
+		TableName:                 aws.String(b.resources()),
 		Key:                       item{"resource_id": text(resource)},
 		UpdateExpression:          aws.String("SET #n = if_not_exists(#n, :zero) + :one"),
 		ConditionExpression:       aws.String("attribute_not_exists(#n) OR #n < :most"),
@@ -175,7 +175,7 @@ func (b *bench) count(resource string, most string) types.TransactWriteItem {
 // reserve puts a reservation that must not exist.
 func (b *bench) reserve(id string) types.TransactWriteItem {
 	return types.TransactWriteItem{Put: &types.Put{
-		TableName:                &b.names.ReservationsTable,
+		TableName:                aws.String(b.reservations()),
 		Item:                     item{"reservation_id": text(id), "state": text("held")},
 		ConditionExpression:      aws.String("attribute_not_exists(#id)"),
 		ExpressionAttributeNames: map[string]string{"#id": "reservation_id"},
@@ -196,7 +196,7 @@ func (b *bench) raw(table, keyName, id string) item {
 // counted is what a resource's counter says.
 func (b *bench) counted(resource string) string {
 	b.Helper()
-	if n, ok := b.raw(b.names.ResourcesTable, "resource_id", resource)["counted"].(*types.AttributeValueMemberN); ok {
+	if n, ok := b.raw(b.resources(), "resource_id", resource)["counted"].(*types.AttributeValueMemberN); ok {
 		return n.Value
 	}
 	return "0"
@@ -252,3 +252,12 @@ func (b *bench) calls() string {
 	}
 	return s
 }
+
+// ownTables are the tables of a kind.
+var ownTables = []job.Table{
+	{Name: "reservations", PartitionKey: "reservation_id"},
+	{Name: "resources", PartitionKey: "resource_id"},
+}
+
+func (b *bench) reservations() string { return b.names.Table("reservations") }
+func (b *bench) resources() string    { return b.names.Table("resources") }

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/ledger"
+	"acklast/internal/local/faults"
 )
 
 func testStrikes(b *bench) {

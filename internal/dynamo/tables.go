@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"acklast/internal/job"
 	"acklast/internal/topology"
 )
 
@@ -23,11 +24,15 @@ type TableAPI interface {
 // tableWait bounds the wait for one table to become active.
 const tableWait = time.Minute
 
-// CreateTables creates a stack's tables as topology describes them and waits until they are active. A
-// table that is already there stays as it is. It is for engines that run locally and for tests;
+// CreateTables creates the engine's tables as topology describes them, and the kinds' own, and waits until
+// they are active. A table that is already there stays as it is. It is for engines that run locally and for tests;
 // on AWS the tables belong to the CDK app.
-func CreateTables(ctx context.Context, api TableAPI, names topology.Names) error {
-	for _, t := range names.Tables() {
+func CreateTables(ctx context.Context, api TableAPI, names topology.Names, own ...job.Table) error {
+	tables := names.Tables()
+	for _, t := range own {
+		tables = append(tables, topology.Table{Name: names.Table(t.Name), PartitionKey: t.PartitionKey, SortKey: t.SortKey, TTL: t.TTL})
+	}
+	for _, t := range tables {
 		if err := createTable(ctx, api, t); err != nil {
 			return fmt.Errorf("create table %s: %w", t.Name, err)
 		}

@@ -21,9 +21,9 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )

@@ -11,9 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
-	"acklast/internal/reservation"
 )
 
 // First question: is a job visible no earlier than its time?
@@ -130,13 +130,13 @@ func (s *system) restore(h reservation.Hold) {
 	s.Helper()
 	type item = map[string]types.AttributeValue
 	text := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
-	_, err := s.db.PutItem(s.Context(), &dynamodb.PutItemInput{TableName: &s.names.ReservationsTable, Item: item{
+	_, err := s.db.PutItem(s.Context(), &dynamodb.PutItemInput{TableName: aws.String(s.names.Table("reservations")), Item: item{
 		"reservation_id": text(h.ReservationID), "command_id": text(h.CommandID), "resource_id": text(h.ResourceID),
 		"units": &types.AttributeValueMemberN{Value: "2"}, "state": text("held"),
 		"expires_at": &types.AttributeValueMemberN{Value: "1000"}, "updated_at": &types.AttributeValueMemberN{Value: "1000"},
 	}})
 	if err == nil {
-		_, err = s.db.UpdateItem(s.Context(), &dynamodb.UpdateItemInput{TableName: &s.names.ResourcesTable,
+		_, err = s.db.UpdateItem(s.Context(), &dynamodb.UpdateItemInput{TableName: aws.String(s.names.Table("resources")),
 			Key:                       item{"resource_id": text(h.ResourceID)},
 			UpdateExpression:          aws.String("SET #available = #available - :units"),
 			ExpressionAttributeNames:  map[string]string{"#available": "available"},

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
 )
 
 // What a job costs on the wire: an expiry one transaction and nothing else, what is isolated one send for

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
-	"acklast/internal/reservation"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 

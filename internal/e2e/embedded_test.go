@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
-	"acklast/internal/telemetry"
+	"acklast/internal/local/faults"
 )
 
 func mentions(text string) func([]byte) bool {
@@ -65,7 +64,7 @@ func TestKillBetweenCommitAndAcknowledgement(t *testing.T) {
 	if d := e.depth(lanes.ToSource); d.InFlight+d.Visible != 1 {
 		t.Errorf("acknowledged without a response: %+v", d)
 	}
-	e.until("the redelivery is acknowledged", func() bool { return e.tally.Of(e.key(h))[telemetry.Duplicate] == 1 })
+	e.until("the redelivery is acknowledged", func() bool { return e.tally.Of(e.key(h))[local.Duplicate] == 1 })
 	e.dry()
 	if n := e.tally.Effects(e.key(h)); n != 1 {
 		t.Errorf("%d deliveries took effect", n)
@@ -91,7 +90,7 @@ func TestHundredConcurrentDeliveries(t *testing.T) {
 	e.until("all are handled", func() bool { return e.tally.Total(e.key(h)) >= 100 })
 	e.dry()
 	got := e.tally.Of(e.key(h))
-	if got[string(job.Acknowledged)] != 1 || got[telemetry.Duplicate] != 99 {
+	if got[string(job.Acknowledged)] != 1 || got[local.Duplicate] != 99 {
 		t.Errorf("outcomes %v, want 1 effect and 99 duplicates", got)
 	}
 	e.wantAvailable(100)

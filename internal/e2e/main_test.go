@@ -21,15 +21,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"go.uber.org/goleak"
 
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
-	"acklast/internal/telemetry"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -91,7 +92,7 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
-	s.store = reservation.NewStore(s.db, s.ledger, names, time.Now)
+	s.store = reservation.NewStore(s.db, s.ledger, names.Stack, time.Now)
 	s.desk = reservation.NewDesk(s.store, func(ctx context.Context, body string, notBefore time.Time) error {
 		m := lanes.Move{Message: job.Message{Body: body}}
 		if !s.undelayed {
@@ -152,7 +153,7 @@ func blackBox(t *testing.T) *system {
 		return s
 	}
 	shared.Do(func() {
-		c := local.Config{Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
+		c := local.Config{Kinds: acklast.Describe(kinds.All()...), Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
 		if other := os.Getenv(envData); other != "" {
 			c.DataEndpoint = other
 			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
@@ -175,7 +176,7 @@ type embedded struct {
 	*system
 	env    *local.Environment
 	faults *faults.Proxy // between the worker and AWS
-	tally  *telemetry.Tally
+	tally  *local.Tally
 	logs   *lockedBuffer
 }
 
@@ -207,8 +208,8 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, op
 		t.Skip("breaks things on purpose, which only the embedded AWS allows")
 	}
 	t.Parallel()
-	e := &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}
-	config := local.Config{
+	e := &embedded{tally: local.NewTally(), logs: &lockedBuffer{}}
+	config := local.Config{Kinds: acklast.Describe(kinds.All()...),
 		Stack: fmt.Sprintf("e2e-%08x", rand.Uint32()), Settings: settings, WorkerBinary: bootstrap, Grace: time.Second,
 		Processes: processes,
 		Logs:      multi{e.tally, e.logs},

@@ -3,11 +3,11 @@ package e2e_test
 import (
 	"testing"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
-	"acklast/internal/reservation"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 

@@ -16,14 +16,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"acklast/internal/faults"
+	"acklast"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
-	"acklast/internal/reservation"
-	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -64,9 +65,9 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 		t.Fatal(err)
 	}
 	stack := fmt.Sprintf("e2e-r%d-%d", time.Now().UnixNano(), governedStacks.Add(1))
-	g := &governed{embedded: &embedded{tally: telemetry.NewTally(), logs: &lockedBuffer{}}, name: topology.NamesOf(stack).RedriveFunction}
+	g := &governed{embedded: &embedded{tally: local.NewTally(), logs: &lockedBuffer{}}, name: topology.NamesOf(stack).RedriveFunction}
 	settings := topology.Scaled()
-	env, err := local.Start(t.Context(), local.Config{
+	env, err := local.Start(t.Context(), local.Config{Kinds: acklast.Describe(kinds.All()...),
 		Stack: stack, Settings: settings, WorkerBinary: bootstrap, Grace: time.Second, Logs: multi{g.tally, g.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			g.faults = faults.New(endpoint)
@@ -133,7 +134,7 @@ func (g *governed) supply(h reservation.Hold) {
 	g.Helper()
 	str := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	num := func(n int64) types.AttributeValue { return &types.AttributeValueMemberN{Value: fmt.Sprint(n)} }
-	_, err := g.db.PutItem(g.Context(), &dynamodb.PutItemInput{TableName: &g.names.ReservationsTable, Item: map[string]types.AttributeValue{
+	_, err := g.db.PutItem(g.Context(), &dynamodb.PutItemInput{TableName: aws.String(g.names.Table("reservations")), Item: map[string]types.AttributeValue{
 		"reservation_id": str(h.ReservationID), "command_id": str(h.CommandID), "resource_id": str(h.ResourceID), "units": num(h.Units),
 		"state": str(string(reservation.Held)), "expires_at": num(h.ExpiresAt.UnixMilli()), "updated_at": num(time.Now().UnixMilli()),
 	}})
@@ -141,7 +142,7 @@ func (g *governed) supply(h reservation.Hold) {
 		g.Fatal(err)
 	}
 	_, err = g.db.UpdateItem(g.Context(), &dynamodb.UpdateItemInput{
-		TableName: &g.names.ResourcesTable, Key: map[string]types.AttributeValue{"resource_id": str(h.ResourceID)},
+		TableName: aws.String(g.names.Table("resources")), Key: map[string]types.AttributeValue{"resource_id": str(h.ResourceID)},
 		UpdateExpression:          aws.String("SET #available = #available - :units"),
 		ExpressionAttributeNames:  map[string]string{"#available": "available"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":units": num(h.Units)},

@@ -9,25 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"acklast/internal/faults"
 	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
-	"acklast/internal/postbox"
-	"acklast/internal/reminder"
-	"acklast/internal/telemetry"
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/local/faults"
 )
 
 // What the provider beside the worker can do.
 var (
-	able   = postbox.Options{Deduplicates: true, LooksUp: true}
-	looks  = postbox.Options{LooksUp: true}
-	unable = postbox.Options{}
+	able   = fakeprovider.Options{Deduplicates: true, LooksUp: true}
+	looks  = fakeprovider.Options{LooksUp: true}
+	unable = fakeprovider.Options{}
 )
 
 // reminders is a stack whose reminders go through a provider that can do what the options say.
-func reminders(t *testing.T, can postbox.Options) *embedded {
+func reminders(t *testing.T, can fakeprovider.Options) *embedded {
 	t.Helper()
 	return newEmbedded(t, func(c *local.Config) {
 		c.Provider = can
@@ -54,7 +53,7 @@ func (e *embedded) subscribe(p reminder.Payload, change func(*reminder.Subscript
 	e.Helper()
 	s := reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}
 	change(&s)
-	if err := reminder.NewSubscriptions(e.db, e.names.SubscriptionsTable).Put(e.Context(), s); err != nil {
+	if err := reminder.NewSubscriptions(e.db, e.names.Table("subscriptions")).Put(e.Context(), s); err != nil {
 		e.Fatal(err)
 	}
 }
@@ -89,7 +88,7 @@ func (e *embedded) comesTo(key string, status ledger.Status) (got ledger.Entry) 
 	return got
 }
 
-func (e *embedded) wantAccepted(p reminder.Payload, want int) []postbox.Acceptance {
+func (e *embedded) wantAccepted(p reminder.Payload, want int) []fakeprovider.Acceptance {
 	e.Helper()
 	got := e.env.Provider().Accepted(p.Recipient)
 	if len(got) != want {
@@ -125,7 +124,7 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 	// A copy after the end asks nobody.
 	sends, lookups := e.env.Provider().Requests()
 	e.remind(p, 1)
-	e.until("the copy is handled", func() bool { return e.tally.Of(key)[telemetry.Duplicate] == 1 })
+	e.until("the copy is handled", func() bool { return e.tally.Of(key)[local.Duplicate] == 1 })
 	if s, l := e.env.Provider().Requests(); s != sends || l != lookups {
 		t.Errorf("a copy made %d requests and %d look-ups", s-sends, l-lookups)
 	}
@@ -136,19 +135,19 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 // The worker is killed after the provider has accepted and before the completion is written.
 func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 	for name, tt := range map[string]struct {
-		can    postbox.Options
+		can    fakeprovider.Options
 		status ledger.Status
 	}{
 		"deduplicates and looks up": {able, ledger.Done},
 		"looks up":                  {looks, ledger.Done},
-		"deduplicates":              {postbox.Options{Deduplicates: true}, ledger.Done},
+		"deduplicates":              {fakeprovider.Options{Deduplicates: true}, ledger.Done},
 		"neither":                   {unable, ledger.Isolated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := reminders(t, tt.can)
 			killed := make(chan struct{})
 			p := e.reminder("killed")
-			e.env.Provider().Add(postbox.Rule{Recipient: p.Recipient, Times: 1, Accepted: func() {
+			e.env.Provider().Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Accepted: func() {
 				e.env.Kill(e.busy())
 				close(killed)
 			}})
@@ -182,7 +181,7 @@ func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 // first one wakes up.
 func TestReminderOfAStoppedWorker(t *testing.T) {
 	for name, tt := range map[string]struct {
-		can   postbox.Options
+		can   fakeprovider.Options
 		after bool // stopped after the acceptance, not before
 	}{
 		"before the acceptance": {able, false},
@@ -199,7 +198,7 @@ func TestReminderOfAStoppedWorker(t *testing.T) {
 				<-wake
 			}
 			p := e.reminder("stopped")
-			rule := postbox.Rule{Recipient: p.Recipient, Times: 1, Arrived: stop}
+			rule := fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Arrived: stop}
 			if tt.after {
 				rule.Arrived, rule.Accepted = nil, stop
 			}
@@ -234,7 +233,7 @@ func TestFiftyConcurrentDeliveriesOfAReminder(t *testing.T) {
 	e.comesTo(key, ledger.Done)
 	e.until("all are acknowledged", func() bool {
 		got := e.tally.Of(key)
-		return got[string(job.Acknowledged)]+got[telemetry.Duplicate] >= 50
+		return got[string(job.Acknowledged)]+got[local.Duplicate] >= 50
 	})
 	e.dry()
 	e.wantAccepted(p, 1)
@@ -250,7 +249,7 @@ func TestFiftyConcurrentDeliveriesOfAReminder(t *testing.T) {
 func TestReminderAttemptsSurviveARestart(t *testing.T) {
 	e := reminders(t, able)
 	p := e.reminder("failing")
-	e.env.Provider().Add(postbox.Rule{Recipient: p.Recipient, Do: postbox.Fail(503)})
+	e.env.Provider().Add(fakeprovider.Rule{Recipient: p.Recipient, Do: fakeprovider.Fail(503)})
 	key := e.remind(p, 1)
 	e.until("two attempts failed", func() bool { return e.entry(key).Attempts >= 2 })
 	if err := e.env.Restart(t.Context()); err != nil {
@@ -271,7 +270,7 @@ func TestReminderAttemptsSurviveARestart(t *testing.T) {
 func TestReminderWaitsForTheRateLimit(t *testing.T) {
 	e := reminders(t, unable)
 	p := e.reminder("limited")
-	e.env.Provider().Add(postbox.Rule{Recipient: p.Recipient, Times: 1, Do: postbox.Throttle("4")})
+	e.env.Provider().Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Do: fakeprovider.Throttle("4")})
 	key := e.remind(p, 1)
 	e.until("it was throttled", func() bool { return e.entry(key).Attempts == 1 })
 	waits := e.entry(key)
@@ -294,7 +293,7 @@ func TestRemindersThatAreNotSent(t *testing.T) {
 		keys    string
 	}
 	invalid := e.reminder("invalid")
-	e.env.Provider().Add(postbox.Rule{Recipient: invalid.Recipient, Do: postbox.Refuse("invalid_recipient")})
+	e.env.Provider().Add(fakeprovider.Rule{Recipient: invalid.Recipient, Do: fakeprovider.Refuse("invalid_recipient")})
 	unsubscribed := e.reminder("unsubscribed")
 	e.subscribe(unsubscribed, func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.Email} })
 	changed := e.reminder("changed")
@@ -330,7 +329,7 @@ func TestReminderExpiresDuringReconciliation(t *testing.T) {
 	p.ExpiresAt = time.Now().Add(6 * time.Second)
 	silence := make(chan struct{})
 	t.Cleanup(func() { close(silence) })
-	e.env.Provider().Add(postbox.Rule{Recipient: p.Recipient, Times: 1, Arrived: func() { <-silence }, Do: postbox.Fail(503)})
+	e.env.Provider().Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Arrived: func() { <-silence }, Do: fakeprovider.Fail(503)})
 	e.env.Pause(job.Recovery)
 	key := e.remind(p, 1)
 	e.until("the call timed out", func() bool { return e.entry(key).Attempts == 1 })
@@ -370,7 +369,7 @@ func TestReminderKnowsItsOwnClaim(t *testing.T) {
 // Processes die at random moments, answers get lost: every reminder is accepted once.
 func TestRemindersUnderRandomKills(t *testing.T) {
 	e := reminders(t, able)
-	e.env.Provider().Add(postbox.Rule{Times: 8, Do: postbox.Drop()})
+	e.env.Provider().Add(fakeprovider.Rule{Times: 8, Do: fakeprovider.Drop()})
 	var sent []reminder.Payload
 	var keys []string
 	for i := range 30 {

@@ -7,7 +7,6 @@ package job
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -167,12 +166,12 @@ func CheckID(field, id string) error {
 
 var keyEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// Key joins a kind's name and the parts of its key with "/", escaping "/" and "%" in the parts, so
-// that no two different lists of parts share a key. A key longer than MaxKey is Invalid.
-func Key(kind string, parts ...string) (string, error) {
+// Key joins a kind's name, the subject and the rest of the key's parts with "/", escaping "/" and "%"
+// in the parts, so that no two different lists of parts share a key. A key longer than MaxKey is Invalid.
+func Key(kind, subject string, rest ...string) (string, error) {
 	var b strings.Builder
 	b.WriteString(keyEscapes.Replace(kind))
-	for _, p := range parts {
+	for _, p := range append([]string{subject}, rest...) {
 		b.WriteByte('/')
 		b.WriteString(keyEscapes.Replace(p))
 	}
@@ -188,10 +187,12 @@ type Delivery struct {
 	Message
 	// Lane is the queue it came from.
 	Lane Lane
-	// Envelope, Key and Subject are set once the body is decoded; Key is empty before.
+	// Envelope, Key, Subject and Payload are set once the body is decoded; Key is empty before.
 	Envelope Envelope
 	Key      string
 	Subject  string
+	// Payload is the decoded payload, of the kind's own type.
+	Payload any
 	// Token is this delivery's owner token: ledger writes made for it carry the token, so that a
 	// repeated call recognises its own first write.
 	Token string
@@ -252,16 +253,3 @@ const (
 	Recovery Lane = "recovery"
 	Unknown  Lane = "unknown"
 )
-
-// Kind is one kind of job: what it is called, what makes its key, and how it runs.
-type Kind struct {
-	// Name is the envelope's kind, such as "reservation.expire".
-	Name string
-	// Late says what becomes of a job past its deadline.
-	Late LatePolicy
-	// Key checks a payload and returns the job's key and subject (what an operator asks by, such
-	// as a reservation id). Its error is a Failure of class Invalid.
-	Key func(payload jsontext.Value) (key, subject string, err error)
-	// Run makes one attempt. It must return when ctx ends.
-	Run func(ctx context.Context, d Delivery) Result
-}

@@ -142,3 +142,12 @@ type Result struct {
 	// Err says why, for every verdict but Committed and Duplicate.
 	Err error
 }
+
+// asInvalid makes a Failure of class Invalid of an error that is none yet.
+func asInvalid(err error) error {
+	var f *Failure
+	if errors.As(err, &f) {
+		return err
+	}
+	return &Failure{Class: Invalid, Err: err}
+}

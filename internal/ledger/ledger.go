@@ -388,3 +388,21 @@ func (e Entry) Memory(m job.Memory) job.Memory {
 	m.Class, m.Cause, m.Error, m.At = e.LastClass, e.Cause, e.LastError, e.IsolatedAt
 	return m
 }
+
+// ResultOf says what the error of a run means for its delivery. It is the one place that turns the
+// ledger's errors into a result; an error that is none of them is a failed attempt.
+func ResultOf(err error, token string, now time.Time) job.Result {
+	var refused *RefusedError
+	var notYet *NotYetError
+	switch {
+	case errors.As(err, &refused):
+		return refused.Entry.Refusal(token, now)
+	case errors.As(err, &notYet):
+		return job.Result{Verdict: job.Blocked, Until: notYet.Until, Err: err}
+	case errors.Is(err, ErrContended):
+		return job.Result{Verdict: job.Blocked, Err: err}
+	case errors.Is(err, ErrUnavailable):
+		return job.Result{Verdict: job.Unconfirmed, Err: err}
+	}
+	return job.Result{Err: err}
+}

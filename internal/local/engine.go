@@ -35,6 +35,7 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
+	"acklast/internal/job"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -67,16 +68,16 @@ type AWS struct {
 	close    func()
 }
 
-// StartAWS starts the services and creates the stack's queues and tables. Port 0 takes any free
+// StartAWS starts the services and creates the stack's queues and tables, the kinds' own included. Port 0 takes any free
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
-func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int) (*AWS, error) {
-	return startAWS(ctx, stack, settings, port, port != 0, "")
+func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int, own ...job.Table) (*AWS, error) {
+	return startAWS(ctx, stack, settings, port, port != 0, "", own)
 }
 
 // startAWS is StartAWS, with a front before the engine or without one, and with queues and tables at
 // another endpoint if one is given.
-func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string) (*AWS, error) {
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string, own []job.Table) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
@@ -94,14 +95,14 @@ func startAWS(ctx context.Context, stack string, settings topology.Settings, por
 	if elsewhere != "" {
 		a.endpoint, a.data = elsewhere, elsewhere
 	}
-	if err := a.create(ctx, settings); err != nil {
+	if err := a.create(ctx, settings, own); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error) {
+func (a *AWS) create(ctx context.Context, settings topology.Settings, own []job.Table) (err error) {
 	if a.config, err = configFor(ctx, a.endpoint); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (a *AWS) create(ctx context.Context, settings topology.Settings) (err error
 	if err := a.createQueues(ctx, settings); err != nil {
 		return err
 	}
-	return dynamo.CreateTables(ctx, awsclient.DynamoDB(a.direct), a.names)
+	return dynamo.CreateTables(ctx, awsclient.DynamoDB(a.direct), a.names, own...)
 }
 
 // configFor returns a configuration that can only reach the given endpoint: what the user's

@@ -18,8 +18,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast/internal/job"
-	"acklast/internal/postbox"
-	"acklast/internal/reminder"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/local/fakeprovider"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
@@ -43,6 +43,8 @@ type Config struct {
 	Stack string
 	// Settings are the numbers of the system; they must be valid.
 	Settings topology.Settings
+	// Kinds are the kinds of job that the worker knows; each brings its tables.
+	Kinds []job.Description
 	// Port is the port of the endpoint on 127.0.0.1; 0 takes any free one.
 	Port int
 	// DataEndpoint is where queues and tables live instead of here, for tests on another engine; only the
@@ -57,7 +59,7 @@ type Config struct {
 	// engine's. Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
 	// Provider says what the provider of reminders can do, which runs beside the worker.
-	Provider postbox.Options
+	Provider fakeprovider.Options
 	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Those that choose the
 	// provider are added, but for those it names itself. Nothing of our own environment reaches the worker
 	// otherwise.
@@ -98,7 +100,7 @@ type Invocation struct {
 // Environment is a running AWS with a stack's worker in it.
 type Environment struct {
 	*AWS
-	provider  *postbox.Server
+	provider  *fakeprovider.Server
 	worker    *function
 	functions []*function // all, the worker first
 	pollers   map[job.Lane]*poller
@@ -134,12 +136,12 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, fmt.Errorf("local environment: %w", err)
 	}
 
-	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true, c.DataEndpoint)
+	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true, c.DataEndpoint, c.tables())
 	if err != nil {
 		return nil, err
 	}
 	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
-	e.provider = postbox.New(c.Provider)
+	e.provider = fakeprovider.New(c.Provider)
 	env := reminders(c, e.provider.URL()).Environment()
 	maps.Copy(env, c.WorkerEnv(a.urls))
 	functions := append([]Function{{
@@ -175,7 +177,16 @@ func reminders(c Config, url string) reminder.Config {
 }
 
 // Provider is the provider that reminders go through.
-func (e *Environment) Provider() *postbox.Server { return e.provider }
+func (e *Environment) Provider() *fakeprovider.Server { return e.provider }
+
+// tables are the kinds' own.
+func (c Config) tables() []job.Table {
+	var all []job.Table
+	for _, k := range c.Kinds {
+		all = append(all, k.Tables...)
+	}
+	return all
+}
 
 func (c Config) validate() error {
 	if c.Stack == "" {

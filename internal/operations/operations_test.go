@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"acklast/internal/awsclient"
-	"acklast/internal/faults"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"

@@ -13,12 +13,11 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
-	"acklast/internal/faults"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
@@ -63,7 +62,7 @@ func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, 
 	db := awsclient.DynamoDB(cfg)
 	s := redrive.New(c, redrive.Dependencies{
 		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), lanes.URLs(urls)),
-		Table: operations.New(db, env.Names().OperationsTable), Kinds: kinds.New(testKind("test", job.RunLate)),
+		Table: operations.New(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
 	})
 	return s, direct, proxy
@@ -203,7 +202,7 @@ func memoryOf(b *testing.B, n int) float64 {
 	}
 	c := redrive.Config{Names: topology.NamesOf("test"), Numbers: topology.DefaultRedrive(), Unqualified: true, Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
 	c.Numbers.ReceiveWait, c.Numbers.ScanMessages, c.Numbers.ApprovalAbove, c.Numbers.EmptyReceives = 0, n+1, n+1, 2
-	s := redrive.New(c, redrive.Dependencies{Ledger: w, Queues: &cursor{queues: queues{w}}, Table: table{w}, Kinds: kinds.New(testKind("test", job.RunLate)),
+	s := redrive.New(c, redrive.Dependencies{Ledger: w, Queues: &cursor{queues: queues{w}}, Table: table{w}, Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString})
 	runtime.GC()
 	var before runtime.MemStats

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/ledger"
 )
 
@@ -36,7 +35,7 @@ const (
 type candidate struct {
 	memory job.Memory
 	// read is the body; readErr why it cannot be read. Bodies of convicted jobs are not read.
-	read    kinds.Job
+	read    job.Decoded
 	readErr error
 	entry   ledger.Entry
 }

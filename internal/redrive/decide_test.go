@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/ledger"
 )
 
 func TestDecision(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
-	late := job.Kind{Name: "late", Late: job.ExpireLate}
-	keyed := kinds.Job{Key: "k", Kind: job.Kind{Name: "test"}}
-	expiring := kinds.Job{Key: "k", Kind: late, Envelope: job.Envelope{Deadline: now.Add(-time.Second)}}
+	late := job.Kind{Description: job.Description{Name: "late", Late: job.ExpireLate}}
+	keyed := job.Decoded{Contents: job.Contents{Key: "k"}, Kind: job.Kind{Description: job.Description{Name: "test"}}}
+	expiring := job.Decoded{Contents: job.Contents{Key: "k"}, Kind: late, Envelope: job.Envelope{Deadline: now.Add(-time.Second)}}
 	isolated := ledger.Entry{Version: 1, Status: ledger.Isolated, LastClass: job.Transient}
 	with := func(f func(*ledger.Entry)) ledger.Entry { e := isolated; f(&e); return e }
 	invalid := &job.Failure{Class: job.Invalid, Err: errors.New("not JSON")}
@@ -35,7 +34,7 @@ func TestDecision(t *testing.T) {
 		"live lease":                      {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, now.Add(1) })}, true, InProgress, false},
 		"running without a lease time":    {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status = ledger.Running })}, true, InProgress, false},
 		"lease that ended":                {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, now })}, false, Redrive, false},
-		"past its deadline, runs late":    {candidate{memory: ours, read: kinds.Job{Key: "k", Envelope: expiring.Envelope}, entry: isolated}, false, Redrive, false},
+		"past its deadline, runs late":    {candidate{memory: ours, read: job.Decoded{Contents: job.Contents{Key: "k"}, Envelope: expiring.Envelope}, entry: isolated}, false, Redrive, false},
 		"past its deadline, expires":      {candidate{memory: ours, read: expiring, entry: isolated}, false, Late, false},
 		"past its deadline, and named":    {candidate{memory: ours, read: expiring, entry: isolated}, true, Late, false},
 		"past its business's end":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.ExpiresAt = now })}, false, Late, false},

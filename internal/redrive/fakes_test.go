@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
@@ -329,7 +327,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.Service = redrive.New(c, redrive.Dependencies{
 		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
-		Kinds: kinds.New(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate)),
+		Kinds: job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate)),
 		Log:   slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {
 			mu.Lock()
@@ -353,19 +351,10 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 }
 
 func testKind(name string, late job.LatePolicy) job.Kind {
-	return job.Kind{Name: name, Late: late, Key: func(raw jsontext.Value) (string, string, error) {
-		var p struct {
-			ID string `json:"id"`
-		}
-		if err := job.DecodePayload(raw, &p); err != nil {
-			return "", "", err
-		}
-		if err := job.CheckID("id", p.ID); err != nil {
-			return "", "", err
-		}
-		key, err := job.Key(name, p.ID)
-		return key, p.ID, err
-	}}
+	type payload struct {
+		ID string `json:"id"`
+	}
+	return job.Define(job.Definition[payload]{Name: name, Late: late, Key: func(p payload) (string, []string) { return p.ID, nil }})
 }
 
 func body(id string) string { return `{"kind":"test","payload":{"id":"` + id + `"}}` }

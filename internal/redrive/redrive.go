@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 )
@@ -82,7 +81,7 @@ type Dependencies struct {
 	Ledger   Ledger
 	Queues   Queues
 	Table    Table
-	Kinds    kinds.Catalogue
+	Kinds    job.Catalogue
 	Log      *slog.Logger
 	Progress Progress
 	Now      func() time.Time

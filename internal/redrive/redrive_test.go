@@ -15,10 +15,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
@@ -892,9 +890,9 @@ func TestConvictedJobsAreJoinedByTheirKey(t *testing.T) {
 		}
 		effects := map[string]int{}
 		b.run = completes(effects)
-		b.Kinds = kinds.New(job.Kind{Name: "test", Key: func(jsontext.Value) (string, string, error) {
+		b.Kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
 			t.Error("the body of a convicted job was decoded")
-			return "", "", nil
+			return job.Contents{}, nil
 		}})
 		plan := b.must(planOf(&redrive.Filter{Kinds: []string{"test"}})).Plan
 		if plan.Actions[redrive.Redrive] != 8 {
@@ -940,9 +938,9 @@ func TestConvictedJobs(t *testing.T) {
 		for i := range 8 {
 			b.isolated(fmt.Sprint("j", i), job.Crashed)
 		}
-		b.Kinds = kinds.New(job.Kind{Name: "test", Key: func(jsontext.Value) (string, string, error) {
+		b.Kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
 			t.Error("the body of a convicted job was decoded")
-			return "", "", nil
+			return job.Contents{}, nil
 		}})
 		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
 		if plan.Actions[redrive.Redrive] != 8 || !strings.Contains(plan.Approval, "crashed") {

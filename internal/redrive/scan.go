@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
@@ -229,7 +228,7 @@ func (s *Service) joined(ctx context.Context, m lanes.Received) (candidate, erro
 // convicted under it. What the body would have told comes from there.
 func (c candidate) unread() candidate {
 	if c.entry.LastClass != job.Crashed {
-		c.read, c.entry = kinds.Job{}, ledger.Entry{}
+		c.read, c.entry = job.Decoded{}, ledger.Entry{}
 		return c
 	}
 	c.read.Subject, c.read.Kind.Name = c.entry.Subject, c.entry.Kind

@@ -37,10 +37,9 @@ const (
 type Names struct {
 	Stack string
 
-	SourceQueue, RecoveryQueue, DLQ                       string
-	WorkerFunction, RedriveFunction                       string
-	LedgerTable, OperationsTable                          string
-	ReservationsTable, ResourcesTable, SubscriptionsTable string
+	SourceQueue, RecoveryQueue, DLQ string
+	WorkerFunction, RedriveFunction string
+	LedgerTable, OperationsTable    string
 }
 
 // DefaultStack is the stack name when none is given.
@@ -52,19 +51,19 @@ const SubjectIndex = "by-subject"
 // NamesOf returns the names of the given stack.
 func NamesOf(stack string) Names {
 	return Names{
-		Stack:              stack,
-		SourceQueue:        stack + "-source",
-		RecoveryQueue:      stack + "-recovery",
-		DLQ:                stack + "-dlq",
-		WorkerFunction:     stack + "-worker",
-		RedriveFunction:    stack + "-redrive",
-		LedgerTable:        stack + "-ledger",
-		OperationsTable:    stack + "-operations",
-		ReservationsTable:  stack + "-reservations",
-		ResourcesTable:     stack + "-resources",
-		SubscriptionsTable: stack + "-subscriptions",
+		Stack:           stack,
+		SourceQueue:     stack + "-source",
+		RecoveryQueue:   stack + "-recovery",
+		DLQ:             stack + "-dlq",
+		WorkerFunction:  stack + "-worker",
+		RedriveFunction: stack + "-redrive",
+		LedgerTable:     stack + "-ledger",
+		OperationsTable: stack + "-operations",
 	}
 }
+
+// Table returns the physical name of a table of the stack, such as a kind's own.
+func (n Names) Table(name string) string { return n.Stack + "-" + name }
 
 // Table describes one DynamoDB table: its keys (all strings), its index and its TTL attribute.
 type Table struct {
@@ -78,15 +77,12 @@ type Table struct {
 // Index describes a global secondary index that projects everything.
 type Index struct{ Name, PartitionKey, SortKey string }
 
-// Tables lists the tables of a stack.
+// Tables lists the tables of the engine. A kind brings its own.
 func (n Names) Tables() []Table {
 	return []Table{
 		{Name: n.LedgerTable, PartitionKey: "key", TTL: "ttl",
 			Index: Index{Name: SubjectIndex, PartitionKey: "subject", SortKey: "key"}},
 		{Name: n.OperationsTable, PartitionKey: "pk", SortKey: "sk", TTL: "ttl"},
-		{Name: n.ReservationsTable, PartitionKey: "reservation_id"},
-		{Name: n.ResourcesTable, PartitionKey: "resource_id"},
-		{Name: n.SubscriptionsTable, PartitionKey: "subscription_id"},
 	}
 }
 

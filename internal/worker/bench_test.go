@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"acklast"
 	"context"
 	"fmt"
 	"io"
@@ -12,9 +13,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
+	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
-	"acklast/internal/reservation"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
@@ -34,13 +34,13 @@ func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, event
 	if err != nil {
 		tb.Fatal(err)
 	}
-	kind := reservation.Kind(nil)
+	kind := acklast.Reading(reservation.Kind()).Kinds()[0]
 	kind.Run = func(context.Context, job.Delivery) job.Result {
 		work()
 		return job.Result{Verdict: job.Committed, Detail: reservation.Released}
 	}
 	h := worker.New(config, worker.Dependencies{
-		Ledger: idle{}, Lanes: idle{}, Kinds: kinds.New(kind), Now: time.Now,
+		Ledger: idle{}, Lanes: idle{}, Kinds: job.NewCatalogue(kind), Now: time.Now,
 		Metrics: telemetry.NewRecorder(out, "acklast", time.Now), Log: telemetry.NewLogger(out, 0),
 		Random: func() float64 { return 0 }, Token: func() string { return "0b0d6f7c-6fd0-4c4d-9c45-0e3b4a7a9e21" },
 	})

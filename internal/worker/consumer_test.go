@@ -16,11 +16,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
@@ -669,20 +667,12 @@ func (s *story) invoke(name string, lane lanes.Queue, batch []job.Message) {
 	// Clocks differ, and are set.
 	skew := time.Duration(s.number(int(2*maxSkew), "skew", name)) - maxSkew
 	now := func() time.Time { return time.Now().Add(skew) }
-	kind := job.Kind{
-		Name: "sim", Late: job.RunLate,
-		Key: func(raw jsontext.Value) (string, string, error) {
-			var p struct{ ID string }
-			if err := job.DecodePayload(raw, &p); err != nil {
-				return "", "", err
-			}
-			return "sim/" + p.ID, p.ID, nil
-		},
-		Run: func(ctx context.Context, d job.Delivery) job.Result { return l.run(ctx, d, now) },
-	}
+	type payload struct{ ID string }
+	kind := job.Define(job.Definition[payload]{Name: "sim", Key: func(p payload) (string, []string) { return p.ID, nil }})
+	kind.Run = func(ctx context.Context, d job.Delivery) job.Result { return l.run(ctx, d, now) }
 	tokens := 0
 	h := worker.New(s.config, worker.Dependencies{
-		Ledger: l, Lanes: l, Kinds: kinds.New(kind), Now: now,
+		Ledger: l, Lanes: l, Kinds: job.NewCatalogue(kind), Now: now,
 		Metrics: telemetry.NewRecorder(io.Discard, "acklast", now), Log: telemetry.NewLogger(io.Discard, 0),
 		Random: func() float64 { return float64(s.number(1000, "jitter", name)) / 1000 },
 		Token:  func() string { tokens++; return fmt.Sprint(name, "-", tokens) },

@@ -49,7 +49,7 @@ func (s *step) memory() job.Memory {
 func (h *Handler) readBody(s *step) bool {
 	var err error
 	s.read, err = h.Kinds.Read(s.Body)
-	s.Envelope, s.Key, s.Subject = s.read.Envelope, s.read.Key, s.read.Subject
+	s.Envelope, s.Key, s.Subject, s.Payload = s.read.Envelope, s.read.Key, s.read.Subject, s.read.Payload
 	if errors.Is(err, job.ErrProbe) {
 		s.probe = true
 		s.acknowledge("probe", false)

@@ -11,12 +11,11 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
-	"acklast/internal/reminder"
-	"acklast/internal/reservation"
 )
 
 // Every sample in events/ is what it claims to be: a batch goes through the handler, a job is read by
@@ -26,7 +25,7 @@ func TestSampleEvents(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("samples %v, %v", files, err)
 	}
-	catalogue := kinds.All(kinds.Dependencies{})
+	catalogue := acklast.Reading(kinds.All()...)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			raw, err := os.ReadFile(file)
@@ -45,10 +44,11 @@ func TestSampleEvents(t *testing.T) {
 				t.Fatalf("%d records, %v", len(event.Records), err)
 			}
 			b := newBench(t)
-			expire, remind := reservation.Kind(nil), reminder.Kind(nil)
-			expire.Run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
-			remind.Run = expire.Run
-			b.Kinds = kinds.New(expire, remind)
+			running := catalogue.Kinds()
+			for i := range running {
+				running[i].Run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
+			}
+			b.Kinds = job.NewCatalogue(running...)
 			failed, err := b.handle(event.Records...)
 			if err != nil || len(failed) != 0 {
 				t.Fatalf("failed %v, %v", failed, err)

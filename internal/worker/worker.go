@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
@@ -55,7 +54,7 @@ type Dependencies struct {
 	Ledger  Ledger
 	Lanes   Lanes
 	Runs    Runs
-	Kinds   kinds.Catalogue
+	Kinds   job.Catalogue
 	Metrics *telemetry.Recorder
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -114,7 +113,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 // step is what is known of one record, and in the end its one outcome.
 type step struct {
 	job.Delivery
-	read kinds.Job
+	read job.Decoded
 	runs *runs
 
 	outcome   job.Outcome

@@ -16,11 +16,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
@@ -197,7 +195,7 @@ func newBench(t *testing.T) *bench {
 	clock := func() time.Time { return b.now }
 	b.Handler = worker.New(config, worker.Dependencies{
 		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
-		Kinds:   kinds.New(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
+		Kinds:   job.NewCatalogue(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),
 		Random:  func() float64 { return 0 },
@@ -208,24 +206,15 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) kind(name string, late job.LatePolicy) job.Kind {
-	return job.Kind{
-		Name: name, Late: late,
-		Key: func(raw jsontext.Value) (string, string, error) {
-			var p struct{ ID string }
-			if err := job.DecodePayload(raw, &p); err != nil {
-				return "", "", err
-			}
-			if err := job.CheckID("ID", p.ID); err != nil {
-				return "", "", err
-			}
-			key, err := job.Key(name, p.ID)
-			return key, p.ID, err
-		},
-		Run: func(ctx context.Context, d job.Delivery) job.Result {
-			b.ran.Add(1)
-			return b.run(ctx, d)
-		},
+	type payload struct{ ID string }
+	k := job.Define(job.Definition[payload]{
+		Name: name, Late: late, Key: func(p payload) (string, []string) { return p.ID, nil },
+	})
+	k.Run = func(ctx context.Context, d job.Delivery) job.Result {
+		b.ran.Add(1)
+		return b.run(ctx, d)
 	}
+	return k
 }
 
 func fails(class job.Class, after time.Duration) func(context.Context, job.Delivery) job.Result {

@@ -1,0 +1,173 @@
+package acklast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/topology"
+)
+
+// Kind is one kind of job: what it is, and how its runner is built. Define makes one.
+type Kind struct {
+	kind  job.Kind
+	start func(ctx context.Context, s Services) (job.Kind, error)
+}
+
+// Runner makes attempts at the jobs of a kind. It may be used concurrently.
+type Runner[P any] interface {
+	// Run makes one attempt. It returns nil only after a Commit of the job succeeded. Any other end is an
+	// error: one of Commit's as it is, one of this package's failures, or an error of your own, which
+	// counts as a failed attempt of class unknown. Run must return soon after ctx ends.
+	Run(ctx context.Context, j *Job[P]) error
+}
+
+// RunnerFunc is a function that is a Runner.
+type RunnerFunc[P any] func(ctx context.Context, j *Job[P]) error
+
+// Run calls f.
+func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx, j) }
+
+// Definition describes a kind whose payloads are decoded into P.
+type Definition[P any] = job.Definition[P]
+
+// Define makes a kind of its definition and the constructor of its runner. The constructor is called
+// once per process, and not at all where jobs are only read. Define panics when the definition lacks its
+// name or its key, which is a mistake in the program.
+func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
+	kind := job.Define(d)
+	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
+		runner, err := start(ctx, s)
+		if err != nil {
+			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
+		}
+		running := kind
+		running.Run = func(ctx context.Context, d job.Delivery) job.Result {
+			payload, ok := d.Payload.(P)
+			if !ok {
+				return job.Result{Err: fmt.Errorf("the payload of %s is a %T", d.Key, d.Payload)}
+			}
+			a := attempt{delivery: d, services: s}
+			err := runner.Run(ctx, &Job[P]{
+				Payload: payload, Key: d.Key, Subject: d.Subject, Attempt: d.Memory.Attempt + 1,
+				Due: d.Due(), Deadline: d.Envelope.Deadline, Log: s.logger(d), attempt: &a,
+			})
+			return a.result(err)
+		}
+		return running, nil
+	}}
+}
+
+// Services are what the constructor of a runner builds it from.
+type Services struct {
+	// AWS is the configuration for clients of your own.
+	AWS aws.Config
+	// DynamoDB is the client that the ledger uses too.
+	DynamoDB *dynamodb.Client
+	// Stack is the stack's name.
+	Stack string
+	// Getenv reads a variable of the function's environment.
+	Getenv func(string) string
+	// Now is the clock. Use it in place of time.Now, so that tests can set it.
+	Now func() time.Time
+	// Log is the function's logger. A Job has its own, with the job's fields.
+	Log *slog.Logger
+
+	core *core
+}
+
+// Table returns the physical name of a kind's own table.
+func (s Services) Table(name string) string { return topology.NamesOf(s.Stack).Table(name) }
+
+func (s Services) logger(d job.Delivery) *slog.Logger { return s.Log.With("key", d.Key) }
+
+// core is the part of the engine that an attempt uses.
+type core struct {
+	store *dynamo.Store
+	rules ledger.Rules
+	// leaseSkew is how far clocks of invocations may differ, attemptLeft the least time that an attempt
+	// which is started has.
+	leaseSkew, attemptLeft time.Duration
+}
+
+// Job is one attempt at a job.
+type Job[P any] struct {
+	// Payload is the job's payload.
+	Payload P
+	// Key is the job's key, Subject what people ask by.
+	Key, Subject string
+	// Attempt is the number of this attempt, from 1.
+	Attempt int
+	// Due is when the job was first meant to take effect.
+	Due time.Time
+	// Deadline is when the job should be finished; zero means that it has none.
+	Deadline time.Time
+	// Log carries the job's fields. Never log a payload or a recipient.
+	Log *slog.Logger
+
+	attempt *attempt
+}
+
+// Commit ends the job with an outcome, such as "released", in one transaction with items of your own.
+// The ledger's entry becomes final and your items are written, or neither.
+//
+// When the condition of one of your items refuses, the error is a *RefusedError, and the job has not
+// ended: look at the item and commit something else, or return an error. Return every other error as it
+// is; the worker knows what it means.
+func (j *Job[P]) Commit(ctx context.Context, outcome string, items ...types.TransactWriteItem) error {
+	return j.attempt.commit(ctx, outcome, items)
+}
+
+// RefusedError: the condition of one of your own items refused a commit. Nothing was written.
+type RefusedError struct {
+	// Index is the item's place among those given to Commit. When several refused, it is the first.
+	Index int
+	// Item is what the condition met. It is nil when there is no such item, or when the engine does not
+	// return it: then read it with ConsistentRead.
+	Item map[string]types.AttributeValue
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the commit", e.Index) }
+
+// attempt is what Job keeps of the engine.
+type attempt struct {
+	delivery  job.Delivery
+	services  Services
+	committed bool
+	outcome   string
+}
+
+func (a *attempt) commit(ctx context.Context, outcome string, items []types.TransactWriteItem) error {
+	if a.committed {
+		return errors.New("the job is committed already")
+	}
+	c := a.services.core
+	err := c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...)
+	var refused *dynamo.ItemError
+	if errors.As(err, &refused) {
+		return &RefusedError{Index: refused.Index, Item: refused.Item}
+	}
+	if err == nil {
+		a.committed, a.outcome = true, outcome
+	}
+	return err
+}
+
+func (a *attempt) result(err error) job.Result {
+	if a.committed {
+		return job.Result{Verdict: job.Committed, Detail: a.outcome}
+	}
+	if err == nil {
+		err = errors.New("the kind's Run returned without a commit")
+	}
+	return ledger.ResultOf(err, a.delivery.Token, a.services.Now())
+}

@@ -1,0 +1,176 @@
+package stack
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssnssubscriptions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
+	"github.com/aws/jsii-runtime-go"
+
+	"acklast/internal/telemetry"
+	"acklast/internal/topology"
+)
+
+// alarm is one alarm: it goes off when its metric reaches the limit in enough of the last minutes.
+type alarm struct {
+	name string
+	// todo says what happened and what to do about it.
+	todo   string
+	metric awscloudwatch.IMetric
+	limit  float64
+	// minutes are looked at, of which datapoints must reach the limit.
+	minutes, datapoints int
+}
+
+// newAlarms adds the alarms. Missing data never raises one: every metric here that can be missing is
+// missing because nothing happened.
+func newAlarms(st *stack) []interfacesawscloudwatch.IAlarmRef {
+	var targets []awscloudwatch.IAlarmAction
+	if st.settings.AlarmEmail != "" {
+		topic := awssns.NewTopic(st.scope, jsii.String("AlarmTopic"), &awssns.TopicProps{
+			DisplayName: jsii.String(st.settings.Stack + " alarms"),
+			EnforceSSL:  jsii.Bool(true),
+		})
+		topic.AddSubscription(awssnssubscriptions.NewEmailSubscription(&st.settings.AlarmEmail, nil))
+		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
+	}
+	if st.settings.AlarmTopicARN != "" {
+		topic := awssns.Topic_FromTopicArn(st.scope, jsii.String("AlarmTopicByArn"), &st.settings.AlarmTopicARN)
+		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
+	}
+	var all []interfacesawscloudwatch.IAlarmRef
+	for _, a := range st.alarms() {
+		made := awscloudwatch.NewAlarm(st.scope, jsii.String(constructID(a.name)+"Alarm"), &awscloudwatch.AlarmProps{
+			AlarmName:          jsii.String(st.settings.Stack + "-" + a.name),
+			AlarmDescription:   &a.todo,
+			Metric:             a.metric,
+			Threshold:          &a.limit,
+			ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+			EvaluationPeriods:  jsii.Number(a.minutes),
+			DatapointsToAlarm:  jsii.Number(a.datapoints),
+			TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
+		})
+		made.AddAlarmAction(targets...)
+		made.AddOkAction(targets...)
+		all = append(all, made)
+	}
+	return all
+}
+
+func (st *stack) alarms() []alarm {
+	s, q, i := st.settings, st.queues, st.settings.Infra
+	list := []alarm{
+		{
+			name: "dlq-depth",
+			todo: "Jobs are isolated on " + s.names().DLQ + ". Look at why (inspect), mend the cause, then plan a redrive, decide or discard. " +
+				"Looking does not clear this alarm: it counts messages in flight too.",
+			metric: st.isolated(), limit: 1, minutes: 1, datapoints: 1,
+		}, {
+			name: "dlq-age",
+			todo: fmt.Sprintf("Isolated jobs are older than %v. SQS deletes them %v after they were sent, so redrive, decide or discard them. "+
+				"Only a hint: SQS leaves out messages that were received three times.", i.DLQAge, s.Numbers.DLQRetention),
+			metric: queueMetric(q.dlq, sqsOldest, maximum, ""),
+			limit:  i.DLQAge.Seconds(), minutes: 5, datapoints: 5,
+		}, {
+			// The median: one job that fails again and again must not look like a system that is slow.
+			name: "slow",
+			todo: fmt.Sprintf("Half of the jobs end more than %v after they are due, and the shortest budget is %v. "+
+				"If the lanes are long, raise the concurrency cap; if the dependency is slow, see its own alarms.", i.NearDeadline, i.ShortestBudget),
+			metric: st.workerMetric(telemetry.MetricTerminalLatency, "p50", ""),
+			limit:  float64(i.NearDeadline.Milliseconds()), minutes: 5, datapoints: 3,
+		}, {
+			name: "late",
+			todo: "Jobs ended after their deadline, late or expired, as their kind's late policy says. " +
+				"Find them by status in the ledger, and see whether they waited (waiting, slow) or failed (failing).",
+			metric: st.workerMetric(telemetry.MetricLateness, "SampleCount", ""),
+			limit:  1, minutes: 5, datapoints: 1,
+		}, {
+			name: "failing",
+			todo: "More than half of the attempts fail and are retried. See the classes on the dashboard: transient and throttled are the dependency's, " +
+				"unknown is an error nobody classified. Retries stop by themselves; what is spent is isolated.",
+			metric: st.failing(), limit: 50, minutes: 15, datapoints: 10,
+		}, {
+			name: "worker-errors",
+			todo: "The worker crashed, timed out, or could confirm nothing of a whole batch (ledger or queues do not answer). " +
+				"See its log. The work is safe: SQS delivers it again, and the ledger knows what is done.",
+			metric: functionMetric(st.worker.fn, lambdaErrors, sum, ""), limit: 1, minutes: 5, datapoints: 3,
+		}, {
+			name: "worker-throttles",
+			todo: "Lambda refuses to run the worker: the account's concurrency, or the function's own reserve, is used up. " +
+				"Each refusal spends one receive of every message in its batch. Raise the quota or lower the caps.",
+			metric: functionMetric(st.worker.fn, lambdaThrottles, sum, ""), limit: 1, minutes: 5, datapoints: 3,
+		}, {
+			name: "redrive-errors",
+			todo: "The redrive function crashed or timed out. Ask for the run's status and run it again: " +
+				"at most the calls that were in flight are repeated, and the ledger absorbs them.",
+			metric: functionMetric(st.redrive.fn, lambdaErrors, sum, ""), limit: 1, minutes: 1, datapoints: 1,
+		}, {
+			name: "redrive-stopped",
+			todo: "A redrive stopped itself: its canary or too many of its jobs failed again, or somebody threw the kill switch. " +
+				"Ask for the run's status, which says why; mend the cause before you run it again, or revoke it. See docs/runbook.md.",
+			metric: st.workerMetric(telemetry.MetricRedriveStopped, sum, ""), limit: 1, minutes: 1, datapoints: 1,
+		},
+	}
+	// A message on a lane may wait for its delay before it is ready, and its age may count that.
+	list = append(list, st.laneAlarms("source", q.source, i.ProducerDelay)...)
+	return append(list, st.laneAlarms("recovery", q.recovery, topology.MaxDelay)...)
+}
+
+// laneAlarms watch one lane, whose messages may be sent with the given delay.
+func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []alarm {
+	s, i := st.settings, st.settings.Infra
+	stalled := int(i.Stalled / time.Minute)
+	return []alarm{
+		{
+			name: lane + "-waiting",
+			todo: fmt.Sprintf("Ready jobs on the %s lane wait near their deadline: the oldest is older than %v + the delay of up to %v, and the shortest budget is %v. "+
+				"If the worker is healthy, raise the lane's concurrency cap.", lane, i.NearDeadline, delay, i.ShortestBudget),
+			// Without a ready message the oldest one is in flight, or not due.
+			metric: expression("IF(ready > 0, oldest, 0)", "oldest ready", map[string]awscloudwatch.IMetric{
+				"ready":  queueMetric(q, sqsVisible, maximum, ""),
+				"oldest": queueMetric(q, sqsOldest, maximum, ""),
+			}),
+			limit: (delay + i.NearDeadline).Seconds(), minutes: 3, datapoints: 3,
+		}, {
+			name: lane + "-stalled",
+			todo: fmt.Sprintf("Jobs are ready on the %s lane and none was acknowledged for %v. It is paused (output Pause%s tells how to go on), "+
+				"throttled (worker-throttles) or broken (worker-errors).", lane, i.Stalled, constructID(lane)),
+			// A queue that deletes nothing may report nothing, which is what FILL is for.
+			metric: expression("IF(ready > 0 AND FILL(acknowledged, 0) == 0, 1, 0)", "stalled", map[string]awscloudwatch.IMetric{
+				"ready":        queueMetric(q, sqsVisible, minimum, ""),
+				"acknowledged": queueMetric(q, sqsDeleted, sum, ""),
+			}),
+			limit: 1, minutes: stalled, datapoints: stalled,
+		}, {
+			name: lane + "-age",
+			todo: fmt.Sprintf("The oldest job on the %s lane is older than %v. SQS deletes it at %v without asking, and without a DLQ. "+
+				"Get the lane moving, or take the jobs out; never purge.", lane, i.LaneAge, s.Numbers.LaneRetention),
+			metric: queueMetric(q, sqsOldest, maximum, ""),
+			limit:  i.LaneAge.Seconds(), minutes: 5, datapoints: 5,
+		},
+	}
+}
+
+// failing is the share of attempts that failed and were retried, in percent. Few jobs make no share:
+// a single one that fails ten times in an hour is its own matter, and ends on the DLQ.
+func (st *stack) failing() awscloudwatch.MathExpression {
+	return expression("IF(retried >= 5, 100 * retried / (retried + acknowledged), 0)", "% retried", map[string]awscloudwatch.IMetric{
+		"retried":      st.workerMetric(telemetry.MetricRetried, sum, ""),
+		"acknowledged": st.workerMetric(telemetry.MetricAcknowledged, sum, ""),
+	})
+}
+
+// constructID turns dlq-depth into DlqDepth.
+func constructID(name string) string {
+	var id strings.Builder
+	for word := range strings.SplitSeq(name, "-") {
+		id.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return id.String()
+}

@@ -1,0 +1,36 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// mappings feed the worker, one for each lane, so that each has a concurrency cap and can be paused
+// on its own.
+type mappings struct{ source, recovery awslambda.EventSourceMapping }
+
+func newMappings(st *stack) mappings {
+	n := st.settings.Numbers
+	return mappings{
+		source:   newMapping(st, "SourceMapping", st.queues.source, n.SourceConcurrency),
+		recovery: newMapping(st, "RecoveryMapping", st.queues.recovery, n.RecoveryConcurrency),
+	}
+}
+
+func newMapping(st *stack, id string, lane awssqs.Queue, concurrency int) awslambda.EventSourceMapping {
+	n := st.settings.Numbers
+	props := &awslambda.EventSourceMappingProps{
+		Target:         st.worker.fn,
+		EventSourceArn: lane.QueueArn(),
+		BatchSize:      jsii.Number(n.BatchSize),
+		MaxConcurrency: jsii.Number(concurrency),
+		// Without it, one failed record would bring back its whole batch.
+		ReportBatchItemFailures: jsii.Bool(true),
+		MetricsConfig:           &awslambda.MetricsConfig{Metrics: &[]awslambda.MetricType{awslambda.MetricType_EVENT_COUNT}},
+	}
+	if n.BatchWindow > 0 {
+		props.MaxBatchingWindow = seconds(n.BatchWindow)
+	}
+	return awslambda.NewEventSourceMapping(st.scope, &id, props)
+}

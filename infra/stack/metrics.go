@@ -1,0 +1,84 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"acklast/internal/telemetry"
+)
+
+// Metrics that AWS keeps by itself. SQS reports a queue's every minute while it holds messages, and
+// for some hours after; a queue that stays empty and unused reports none, which is no reason for an
+// alarm.
+const (
+	sqsVisible    = "ApproximateNumberOfMessagesVisible"
+	sqsNotVisible = "ApproximateNumberOfMessagesNotVisible"
+	sqsDelayed    = "ApproximateNumberOfMessagesDelayed"
+	sqsOldest     = "ApproximateAgeOfOldestMessage"
+	sqsDeleted    = "NumberOfMessagesDeleted"
+
+	lambdaInvocations = "Invocations"
+	lambdaErrors      = "Errors"
+	lambdaThrottles   = "Throttles"
+	lambdaDuration    = "Duration"
+	lambdaConcurrency = "ConcurrentExecutions"
+
+	polledEvents  = "PolledEventCount"
+	failedInvokes = "FailedInvokeEventCount"
+	deletedEvents = "DeletedEventCount"
+)
+
+const (
+	sum     = "Sum"
+	maximum = "Maximum"
+	minimum = "Minimum"
+)
+
+var minute = awscdk.Duration_Minutes
+
+// metric is one by the minute. The label is the dashboard's; an alarm has none.
+func metric(namespace, name, statistic, label string, dimensions map[string]*string) awscloudwatch.Metric {
+	props := &awscloudwatch.MetricProps{
+		Namespace: &namespace, MetricName: &name, Statistic: &statistic,
+		DimensionsMap: &dimensions, Period: minute(jsii.Number(1)),
+	}
+	if label != "" {
+		props.Label = &label
+	}
+	return awscloudwatch.NewMetric(props)
+}
+
+func queueMetric(q awssqs.Queue, name, statistic, label string) awscloudwatch.Metric {
+	return metric("AWS/SQS", name, statistic, label, map[string]*string{"QueueName": q.QueueName()})
+}
+
+func functionMetric(f awslambda.IFunction, name, statistic, label string) awscloudwatch.Metric {
+	return metric("AWS/Lambda", name, statistic, label, map[string]*string{"FunctionName": f.FunctionName()})
+}
+
+func mappingMetric(m awslambda.EventSourceMapping, name, statistic, label string) awscloudwatch.Metric {
+	return metric("AWS/Lambda", name, statistic, label, map[string]*string{"EventSourceMappingUUID": m.EventSourceMappingId()})
+}
+
+// workerMetric is one that the worker counts for the whole stack.
+func (st *stack) workerMetric(name, statistic, label string) awscloudwatch.Metric {
+	return metric(telemetry.Namespace, name, statistic, label, map[string]*string{telemetry.DimensionStack: &st.settings.Stack})
+}
+
+func expression(expr, label string, using map[string]awscloudwatch.IMetric) awscloudwatch.MathExpression {
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: &expr, Label: &label, UsingMetrics: &using, Period: minute(jsii.Number(1)),
+	})
+}
+
+// isolated is everything on the DLQ. Also what somebody is looking at: a look must not clear an
+// alarm. What SQS moved by itself counts here, while NumberOfMessagesSent leaves it out.
+func (st *stack) isolated() awscloudwatch.MathExpression {
+	return expression("visible + in_flight", "isolated", map[string]awscloudwatch.IMetric{
+		"visible":   queueMetric(st.queues.dlq, sqsVisible, maximum, "visible"),
+		"in_flight": queueMetric(st.queues.dlq, sqsNotVisible, maximum, "in flight"),
+	})
+}

@@ -1,0 +1,181 @@
+package stack
+
+import (
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/topology"
+)
+
+// What each role may do, action by action. Nothing comes from a managed policy or from a grant
+// method of the CDK, which give more than is used.
+
+// grantWorker is what the worker does. It sends to the DLQ and can never read it.
+func (st *stack) grantWorker(role awsiam.IRole) {
+	q, t := st.queues, st.tables
+	// Lambda's poller acts under the worker's role: it receives, deletes and asks for attributes. The
+	// worker itself deletes what is done before it risks a suspect, and backs off what it left.
+	allow(role, on(q.source, q.recovery),
+		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility")
+	allow(role, on(q.recovery, q.dlq), "sqs:SendMessage")
+
+	// A transaction needs the right to each of its parts, and every write to an entry is an update,
+	// also the first. Nothing ever deletes an entry but its TTL.
+	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
+	// Whether the run that brought a job back was revoked.
+	allow(role, tableARNs(t.operations), "dynamodb:GetItem")
+	// reservation.expire moves a reservation that is there, and gives its units back.
+	allow(role, tableARNs(t.reservations, t.resources), "dynamodb:UpdateItem")
+	allow(role, tableARNs(t.reservations), "dynamodb:GetItem")
+	// reminder.send looks at the subscription before it sends.
+	allow(role, tableARNs(t.subscriptions), "dynamodb:GetItem")
+	st.grantProvider(role)
+	st.grantKey(role)
+}
+
+// grantProvider lets the worker reach the provider of reminders that the settings choose, and no other.
+func (st *stack) grantProvider(role awsiam.IRole) {
+	switch c := st.settings.Reminders; c.Provider {
+	case reminder.ProviderHTTP:
+		if c.SecretARN != "" {
+			// A secret under a key of its own needs that key's policy to let the worker decrypt.
+			allow(role, []*string{&c.SecretARN}, "secretsmanager:GetSecretValue")
+		}
+	case reminder.ProviderSES:
+		ses := func(resource, name string) *string {
+			return st.scope.FormatArn(&awscdk.ArnComponents{Service: jsii.String("ses"), Resource: &resource, ResourceName: &name})
+		}
+		// SES asks for the identity it verified, which is the address or its domain, and for what the e-mail is
+		// made with. Templates are the producers' to name, and sending one has an action of its own in the first API.
+		_, domain, _ := strings.Cut(c.SESFrom, "@")
+		resources := []*string{ses("identity", c.SESFrom), ses("identity", domain), ses("template", "*")}
+		if c.SESSet != "" {
+			resources = append(resources, ses("configuration-set", c.SESSet))
+		}
+		allow(role, resources, "ses:SendEmail", "ses:SendTemplatedEmail")
+	}
+}
+
+// grantRedrive is what the redrive function does. It touches no table of a kind.
+func (st *stack) grantRedrive(role awsiam.IRole) {
+	q, t := st.queues, st.tables
+	allow(role, on(q.dlq), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
+	// Jobs go back by the recovery lane, while the lanes' backlog allows.
+	allow(role, on(q.recovery), "sqs:SendMessage")
+	allow(role, on(q.source, q.recovery, q.dlq), "sqs:GetQueueAttributes")
+
+	// Every change of an entry is a conditional update, as the worker's are.
+	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
+	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
+	// deletes either.
+	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
+	st.grantKey(role)
+}
+
+// grantKey lets a function work with queues and tables under a key of the stack's own.
+func (st *stack) grantKey(role awsiam.IRole) {
+	if st.key != nil {
+		// SQS: GenerateDataKey to send, Decrypt to receive. DynamoDB asks for the rest on the caller's
+		// behalf.
+		allow(role, []*string{st.key.KeyArn()}, "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext",
+			"kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo", "kms:DescribeKey")
+	}
+}
+
+// policies are for people. Attach them to the roles of your organisation; nothing here makes one.
+type policies struct{ operators, approvers, readOnly awsiam.ManagedPolicy }
+
+func newPolicies(st *stack) policies {
+	// No names: those are an account's, and the same stack may live in two of its regions.
+	policy := func(id, description string, statements ...awsiam.PolicyStatement) awsiam.ManagedPolicy {
+		return awsiam.NewManagedPolicy(st.scope, &id, &awsiam.ManagedPolicyProps{
+			Description: &description, Statements: &statements,
+		})
+	}
+	return policies{
+		operators: policy("Operators", "Operate "+st.settings.Stack+": drive the redrive, pause the lanes, read everything",
+			append(st.readStatements(),
+				statement([]*string{st.redrive.operate.FunctionArn()}, "lambda:InvokeFunction"),
+				// Pausing a lane is an operator's first answer to a bad deployment.
+				statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
+					"lambda:UpdateEventSourceMapping"),
+			)...),
+		// Nothing else on purpose: who approves need not be able to run. Attach the read-only policy too,
+		// to see what is approved.
+		approvers: policy("Approvers", "Approve in "+st.settings.Stack+": approve, discard and decide",
+			statement([]*string{st.redrive.approve.FunctionArn()}, "lambda:InvokeFunction")),
+		readOnly: policy("ReadOnly", "Read "+st.settings.Stack+": status, tables, logs and metrics", st.readStatements()...),
+	}
+}
+
+// readStatements let people see everything but message bodies on the queues: to receive a message is
+// to hide it from others.
+func (st *stack) readStatements() []awsiam.PolicyStatement {
+	q, t := st.queues, st.tables
+	all := tableARNs(t.ledger, t.operations, t.reservations, t.resources, t.subscriptions)
+	statements := []awsiam.PolicyStatement{
+		statement(on(q.source, q.recovery, q.dlq), "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
+		statement(append(all, st.index()), "dynamodb:Query"),
+		statement(all, "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan"),
+		statement([]*string{st.worker.fn.FunctionArn(), st.redrive.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
+		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
+			"lambda:GetEventSourceMapping"),
+		statement([]*string{st.worker.logs.LogGroupArn(), st.redrive.logs.LogGroupArn()},
+			"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
+		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
+		// have names, but to list them by anything else needs the right to all.
+		statement([]*string{jsii.String("*")}, "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics",
+			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
+		statement([]*string{st.dashboardARN()}, "cloudwatch:GetDashboard"),
+	}
+	if st.key != nil {
+		// DynamoDB decrypts on the reader's behalf.
+		statements = append(statements, statement([]*string{st.key.KeyArn()}, "kms:Decrypt", "kms:DescribeKey"))
+	}
+	return statements
+}
+
+// index is the ledger's index by subject.
+func (st *stack) index() *string {
+	return jsii.String(*st.tables.ledger.TableArn() + "/index/" + topology.SubjectIndex)
+}
+
+// dashboardARN has no region: dashboards belong to the account.
+func (st *stack) dashboardARN() *string {
+	return st.scope.FormatArn(&awscdk.ArnComponents{
+		Service: jsii.String("cloudwatch"), Region: jsii.String(""),
+		Resource: jsii.String("dashboard"), ResourceName: &st.settings.Stack,
+	})
+}
+
+func allow(role awsiam.IRole, resources []*string, actions ...string) {
+	role.AddToPrincipalPolicy(statement(resources, actions...))
+}
+
+func statement(resources []*string, actions ...string) awsiam.PolicyStatement {
+	return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings(actions...), Resources: &resources,
+	})
+}
+
+func on(queues ...awssqs.Queue) []*string {
+	var arns []*string
+	for _, q := range queues {
+		arns = append(arns, q.QueueArn())
+	}
+	return arns
+}
+
+func tableARNs(tables ...awsdynamodb.Table) []*string {
+	var arns []*string
+	for _, t := range tables {
+		arns = append(arns, t.TableArn())
+	}
+	return arns
+}

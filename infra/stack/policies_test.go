@@ -1,0 +1,208 @@
+package stack
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"acklast/internal/kinds/reminder"
+)
+
+// allowed lists what the role or managed policy with the logical id's beginning may do, one action
+// on one resource a line. ARNs are cut to service:resource.
+func (tm template) allowed(t *testing.T, id string) []string {
+	t.Helper()
+	var lines []string
+	for _, policy := range append(tm.of("AWS::IAM::Policy"), tm.of("AWS::IAM::ManagedPolicy")...) {
+		if !strings.HasPrefix(policy, id) {
+			continue
+		}
+		document := tm.resolve(tm.Resources[policy].Properties["PolicyDocument"]).(map[string]any)
+		for _, one := range document["Statement"].([]any) {
+			statement := one.(map[string]any)
+			if statement["Effect"] != "Allow" || statement["NotAction"] != nil || statement["NotResource"] != nil {
+				t.Errorf("%s: unexpected statement %v", policy, statement)
+			}
+			for _, action := range list(statement["Action"]) {
+				for _, resource := range list(statement["Resource"]) {
+					lines = append(lines, action+" "+short(resource))
+				}
+			}
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatalf("no policy of %s", id)
+	}
+	return lines
+}
+
+func short(arn string) string {
+	parts := strings.SplitN(arn, ":", 6)
+	if len(parts) < 6 {
+		return arn
+	}
+	return parts[2] + ":" + parts[5]
+}
+
+func list(v any) []string {
+	if one, ok := v.(string); ok {
+		return []string{one}
+	}
+	var out []string
+	for _, one := range v.([]any) {
+		out = append(out, fmt.Sprint(one))
+	}
+	return out
+}
+
+// grid is every action on every resource.
+func grid(resources string, actions ...string) []string {
+	var lines []string
+	for resource := range strings.FieldsSeq(resources) {
+		for _, action := range actions {
+			lines = append(lines, action+" "+resource)
+		}
+	}
+	return lines
+}
+
+func TestWorkerMay(t *testing.T) {
+	equal(t, "worker", standardTemplate(t).allowed(t, "WorkerRole"), slices.Concat(
+		grid("sqs:acklast-source sqs:acklast-recovery",
+			"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"),
+		grid("sqs:acklast-recovery sqs:acklast-dlq", "sqs:SendMessage"),
+		grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-reservations", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-resources", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-operations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
+		grid("logs:log-group:/aws/lambda/acklast-worker:*", "logs:CreateLogStream", "logs:PutLogEvents"),
+		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
+	))
+}
+
+// Without a provider it may reach none, with one that one.
+func TestWorkerMayReachItsProvider(t *testing.T) {
+	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
+	for name, c := range map[string]struct {
+		reminders reminder.Config
+		more      []string
+	}{
+		"http": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example", SecretARN: secret},
+			grid("secretsmanager:secret:provider-AbCdEf", "secretsmanager:GetSecretValue")},
+		"http without a secret": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example"}, nil},
+		"ses": {reminder.Config{Provider: reminder.ProviderSES, SESFrom: "billing@example.com", SESSet: "renewals"},
+			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
+				"ses:SendEmail", "ses:SendTemplatedEmail")},
+	} {
+		s := DefaultSettings()
+		s.Reminders = c.reminders
+		if err := s.validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		tm := templateOf(t, s)
+		var more []string
+		without := standardTemplate(t).allowed(t, "WorkerRole")
+		for _, line := range tm.allowed(t, "WorkerRole") {
+			if !slices.Contains(without, line) {
+				more = append(more, line)
+			}
+		}
+		equal(t, name, more, c.more)
+		p := tm.named(t, "AWS::Lambda::Function", "FunctionName", "acklast-worker")
+		variables := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)
+		got, err := reminder.ParseConfig(func(name string) string { v, _ := variables[name].(string); return v })
+		if got.Timeout = c.reminders.Timeout; err != nil || got != c.reminders {
+			t.Errorf("%s: the worker reads %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestRedriveMay(t *testing.T) {
+	equal(t, "redrive", standardTemplate(t).allowed(t, "RedriveRole"), slices.Concat(
+		grid("sqs:acklast-dlq", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"),
+		grid("sqs:acklast-recovery", "sqs:SendMessage"),
+		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
+		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
+		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),
+		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
+	))
+}
+
+// What must never be, said apart from the lists above, which somebody may extend.
+func TestNobodyMay(t *testing.T) {
+	tm := standardTemplate(t)
+	for role, never := range map[string][]string{
+		"WorkerRole": {"sqs:ReceiveMessage sqs:acklast-dlq", "sqs:DeleteMessage sqs:acklast-dlq", "sqs:SendMessage sqs:acklast-source",
+			"dynamodb:DeleteItem dynamodb:table/acklast-ledger", "dynamodb:PutItem dynamodb:table/acklast-operations"},
+		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source",
+			"dynamodb:DeleteItem dynamodb:table/acklast-operations", "dynamodb:PutItem dynamodb:table/acklast-ledger"},
+		"Operators": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:approve"},
+		"Approvers": {"lambda:InvokeFunction lambda:function:acklast-redrive", "lambda:InvokeFunction lambda:function:acklast-redrive:operate"},
+	} {
+		may := tm.allowed(t, role)
+		for _, line := range never {
+			if slices.Contains(may, line) {
+				t.Errorf("%s may %s", role, line)
+			}
+		}
+		for _, line := range may {
+			action, resource, _ := strings.Cut(line, " ")
+			if strings.Contains(action, "*") {
+				t.Errorf("%s has a wildcard action: %s", role, line)
+			}
+			if strings.HasPrefix(role, "Redrive") && strings.Contains(resource, "table/") &&
+				!strings.HasSuffix(resource, "-ledger") && !strings.HasSuffix(resource, "-operations") {
+				t.Errorf("the redrive touches a kind's table: %s", line)
+			}
+		}
+	}
+	for _, id := range tm.of("AWS::IAM::Role") {
+		p := tm.Resources[id].Properties
+		if p["ManagedPolicyArns"] != nil || p["Policies"] != nil {
+			t.Errorf("%s has other policies: %v %v", id, p["ManagedPolicyArns"], p["Policies"])
+		}
+		if principal := fmt.Sprint(p["AssumeRolePolicyDocument"]); !strings.Contains(principal, "lambda.amazonaws.com") || strings.Contains(principal, "AWS:") {
+			t.Errorf("%s trusts %s", id, principal)
+		}
+	}
+	for _, id := range tm.of("AWS::IAM::ManagedPolicy") {
+		if p := tm.Resources[id].Properties; p["ManagedPolicyName"] != nil {
+			t.Errorf("%s has a name, so the stack cannot live in two regions", id)
+		}
+	}
+}
+
+var mayRead = slices.Concat(
+	grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
+	grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-operations dynamodb:table/acklast-reservations "+
+		"dynamodb:table/acklast-resources dynamodb:table/acklast-subscriptions",
+		"dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:Query"),
+	grid("dynamodb:table/acklast-ledger/index/by-subject", "dynamodb:Query"),
+	grid("lambda:function:acklast-worker lambda:function:acklast-redrive", "lambda:GetFunctionConfiguration"),
+	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
+	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
+		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
+	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
+	grid("cloudwatch:dashboard/acklast", "cloudwatch:GetDashboard"),
+)
+
+func TestPeopleMay(t *testing.T) {
+	tm := standardTemplate(t)
+	// Logical ids end in a hash; the mappings' stand for their identifiers.
+	plain := func(id string) []string {
+		lines := tm.allowed(t, id)
+		for i := range lines {
+			for _, mapping := range tm.of("AWS::Lambda::EventSourceMapping") {
+				lines[i] = strings.ReplaceAll(lines[i], mapping, mapping[:len(mapping)-8])
+			}
+		}
+		return lines
+	}
+	equal(t, "read-only", plain("ReadOnly"), mayRead)
+	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
+	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
+		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
+		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
+	))
+}

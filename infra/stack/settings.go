@@ -1,0 +1,217 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/topology"
+)
+
+// Prefix marks the CDK context that is ours: cdk deploy -c acklast:batchSize=5.
+const Prefix = "acklast:"
+
+// Settings are what a deployment may choose.
+type Settings struct {
+	// Stack names the stack and, with it, everything in it.
+	Stack string
+	// Numbers and Infra are the system's numbers.
+	Numbers topology.Settings
+	Infra   topology.Infra
+
+	// Reminders choose the provider of reminders; none by default, which rejects them.
+	Reminders reminder.Config
+
+	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
+	// that slog names. Metrics are log lines too, of a level that passes every filter.
+	LogLevel slog.Level
+	// CustomerKey encrypts queues and tables under a KMS key of the stack's own.
+	CustomerKey bool
+	// DeletionProtection refuses to delete the tables and the stack, until it is taken away again.
+	DeletionProtection bool
+	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
+	DestroyData bool
+	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
+	// or none.
+	AlarmEmail, AlarmTopicARN string
+}
+
+// DefaultSettings returns what is deployed when nothing is chosen.
+func DefaultSettings() Settings {
+	return Settings{
+		Stack:    topology.DefaultStack,
+		Numbers:  topology.Default(),
+		Infra:    topology.DefaultInfra(),
+		LogLevel: slog.LevelInfo,
+	}
+}
+
+// A setting is one key of the CDK context.
+type setting struct {
+	name string
+	set  func(s *Settings, value string) error
+}
+
+// settings lists every key there is, in the order of docs/deploy.md.
+var settings = []setting{
+	{"stack", func(s *Settings, v string) error { s.Stack = v; return nil }},
+	duration("workerTimeout", func(s *Settings) *time.Duration { return &s.Numbers.WorkerTimeout }),
+	count("workerMemory", func(s *Settings) *int { return &s.Numbers.WorkerMemoryMB }),
+	count("batchSize", func(s *Settings) *int { return &s.Numbers.BatchSize }),
+	duration("batchWindow", func(s *Settings) *time.Duration { return &s.Numbers.BatchWindow }),
+	duration("laneVisibility", func(s *Settings) *time.Duration { return &s.Numbers.LaneVisibility }),
+	count("maxReceiveCount", func(s *Settings) *int { return &s.Numbers.MaxReceiveCount }),
+	count("sourceConcurrency", func(s *Settings) *int { return &s.Numbers.SourceConcurrency }),
+	count("recoveryConcurrency", func(s *Settings) *int { return &s.Numbers.RecoveryConcurrency }),
+	duration("startMargin", func(s *Settings) *time.Duration { return &s.Numbers.StartMargin }),
+	duration("handoverMargin", func(s *Settings) *time.Duration { return &s.Numbers.HandoverMargin }),
+	count("maxAttempts", func(s *Settings) *int { return &s.Numbers.MaxAttempts }),
+	duration("backoffBase", func(s *Settings) *time.Duration { return &s.Numbers.BackoffBase }),
+	duration("backoffCap", func(s *Settings) *time.Duration { return &s.Numbers.BackoffCap }),
+	duration("attemptTime", func(s *Settings) *time.Duration { return &s.Numbers.AttemptTime }),
+	count("maxRedrives", func(s *Settings) *int { return &s.Numbers.MaxRedrives }),
+	duration("laneRetention", func(s *Settings) *time.Duration { return &s.Numbers.LaneRetention }),
+	duration("dlqRetention", func(s *Settings) *time.Duration { return &s.Numbers.DLQRetention }),
+	duration("redriveWindow", func(s *Settings) *time.Duration { return &s.Numbers.RedriveWindow }),
+	duration("ledgerRetention", func(s *Settings) *time.Duration { return &s.Numbers.LedgerRetention }),
+	duration("redriveTimeout", func(s *Settings) *time.Duration { return &s.Infra.RedriveTimeout }),
+	count("redriveMemory", func(s *Settings) *int { return &s.Infra.RedriveMemoryMB }),
+	count("workerReserved", func(s *Settings) *int { return &s.Infra.WorkerReserved }),
+	count("redriveReserved", func(s *Settings) *int { return &s.Infra.RedriveReserved }),
+	duration("logRetention", func(s *Settings) *time.Duration { return &s.Infra.LogRetention }),
+	duration("shortestBudget", func(s *Settings) *time.Duration { return &s.Infra.ShortestBudget }),
+	duration("nearDeadline", func(s *Settings) *time.Duration { return &s.Infra.NearDeadline }),
+	duration("producerDelay", func(s *Settings) *time.Duration { return &s.Infra.ProducerDelay }),
+	duration("stalled", func(s *Settings) *time.Duration { return &s.Infra.Stalled }),
+	duration("laneAge", func(s *Settings) *time.Duration { return &s.Infra.LaneAge }),
+	duration("dlqAge", func(s *Settings) *time.Duration { return &s.Infra.DLQAge }),
+	{"provider", func(s *Settings, v string) error { s.Reminders.Provider = v; return nil }},
+	duration("providerTimeout", func(s *Settings) *time.Duration { return &s.Reminders.Timeout }),
+	{"providerUrl", func(s *Settings, v string) error { s.Reminders.URL = v; return nil }},
+	{"providerSecretArn", func(s *Settings, v string) error { s.Reminders.SecretARN = v; return nil }},
+	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
+	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
+	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
+	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
+	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
+	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
+	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
+	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
+	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
+}
+
+func duration(name string, field func(*Settings) *time.Duration) setting {
+	return setting{name, func(s *Settings, v string) (err error) {
+		// Days are how retention is spoken of, and Go's durations have none.
+		if days, ok := strings.CutSuffix(v, "d"); ok {
+			var n int
+			if n, err = strconv.Atoi(days); err == nil {
+				*field(s) = time.Duration(n) * 24 * time.Hour
+				return nil
+			}
+		} else if *field(s), err = time.ParseDuration(v); err == nil {
+			return nil
+		}
+		return errors.New("want a duration such as 30s, 15m or 4d")
+	}}
+}
+
+func count(name string, field func(*Settings) *int) setting {
+	return setting{name, func(s *Settings, v string) (err error) {
+		if *field(s), err = strconv.Atoi(v); err != nil {
+			return errors.New("want a whole number")
+		}
+		return nil
+	}}
+}
+
+func yesNo(name string, field func(*Settings) *bool) setting {
+	return setting{name, func(s *Settings, v string) (err error) {
+		if *field(s), err = strconv.ParseBool(v); err != nil {
+			return errors.New("want true or false")
+		}
+		return nil
+	}}
+}
+
+// ParseSettings reads the settings from the CDK context, where every other key is somebody else's.
+// The error has a sentence for each value that is wrong, and for each inequality that is broken.
+func ParseSettings(context map[string]any) (Settings, error) {
+	s := DefaultSettings()
+	var errs []error
+	known := map[string]bool{}
+	for _, one := range settings {
+		known[Prefix+one.name] = true
+		if v, given := context[Prefix+one.name]; given {
+			if err := one.set(&s, fmt.Sprint(v)); err != nil {
+				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, fmt.Sprint(v), err))
+			}
+		}
+	}
+	for key := range context {
+		if strings.HasPrefix(key, Prefix) && !known[key] {
+			errs = append(errs, fmt.Errorf("%s is not a setting, docs/deploy.md lists them", key))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, s.validate())
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	if err := errors.Join(errs...); err != nil {
+		return Settings{}, fmt.Errorf("settings:\n%w", err)
+	}
+	return s, nil
+}
+
+var (
+	// The longest name made of the stack's is a table's, and of 255 bytes; a function's may have 64.
+	stackName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
+	email     = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
+	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+)
+
+// logDays are the retention periods that CloudWatch Logs accepts, in days.
+var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+
+func (s Settings) validate() error {
+	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers), s.redrive().Validate(s.Numbers)}
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	// The worker's own rules, by the variables it will read.
+	env := s.Reminders.Environment()
+	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
+	errs = append(errs, err)
+	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
+		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
+		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
+	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || secretARN.MatchString(s.Reminders.SecretARN),
+		"provider secret is %q, which is no ARN of a secret", s.Reminders.SecretARN)
+	must(s.Reminders.Provider != reminder.ProviderSES || email.MatchString(s.Reminders.SESFrom), "SES sends from %q, which is no address", s.Reminders.SESFrom)
+	must(stackName.MatchString(s.Stack),
+		"stack is %q, but a stack's name begins with a letter and has at most 50 letters, digits and hyphens", s.Stack)
+	must(slices.Contains(logDays, s.logDays()), "log retention is %d days, but CloudWatch accepts only %v", s.logDays(), logDays)
+	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, s.LogLevel),
+		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", s.LogLevel)
+	must(s.AlarmEmail == "" || email.MatchString(s.AlarmEmail), "alarm e-mail is %q, which is no address", s.AlarmEmail)
+	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
+	must(!s.DeletionProtection || !s.DestroyData,
+		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
+	return errors.Join(errs...)
+}
+
+func (s Settings) logDays() int { return int(s.Infra.LogRetention / (24 * time.Hour)) }
+
+// names are the physical names of the stack's parts.
+func (s Settings) names() topology.Names { return topology.NamesOf(s.Stack) }

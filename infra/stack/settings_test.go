@@ -1,0 +1,117 @@
+package stack
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettingsDefaultToTopology(t *testing.T) {
+	s, err := ParseSettings(map[string]any{"@aws-cdk/core:checkSecretUsage": true, "aws:cdk:bundling-stacks": []any{"**"}})
+	if err != nil || s != DefaultSettings() {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func TestSettingsReadEveryKind(t *testing.T) {
+	// The command line gives strings, cdk.json may give numbers and booleans.
+	s, err := ParseSettings(map[string]any{
+		"acklast:stack": "orders", "acklast:batchSize": 20.0, "acklast:batchWindow": "5s",
+		"acklast:laneVisibility": "4m", "acklast:laneRetention": "3d", "acklast:customerKey": true,
+		"acklast:destroyData": "true", "acklast:logLevel": "debug", "acklast:alarmEmail": "ops@example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Stack != "orders" || s.Numbers.BatchSize != 20 || s.Numbers.BatchWindow != 5*time.Second ||
+		s.Numbers.LaneRetention != 72*time.Hour || !s.CustomerKey || !s.DestroyData || s.LogLevel.String() != "DEBUG" {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestSettingsSayWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		set  map[string]any
+	}{
+		{"lane visibility is 2m0s, below 6 × the worker timeout + the batch window = 3m0s: Lambda could", set("laneVisibility", "120s")},
+		{"lane visibility is 3m0s, below 6 × the worker timeout + the batch window = 3m5s", set("batchWindow", "5s")},
+		{"DLQ retention is 96h0m0s, not above the lane retention of 96h0m0s: a message moved by SQS keeps its age", map[string]any{"acklast:dlqRetention": "4d"}},
+		{"ledger retention is 768h0m0s, not above DLQ retention + redrive window + lane retention = 768h0m0s: a copy could outlive", set("ledgerRetention", "32d")},
+		{"source concurrency cap is 1, but an event source mapping allows 2 to 1000", set("sourceConcurrency", 1)},
+		{"recovery concurrency cap is 1, but", set("recoveryConcurrency", "1")},
+		{"worker reserved concurrency is 54, below the caps of both lanes together = 55: Lambda would throttle", set("workerReserved", 54)},
+		{"batch size is 11 with a batch window of 0s, but Lambda requires a window", set("batchSize", 11)},
+		{"maxReceiveCount is 4, below 5: throttled invocations alone", set("maxReceiveCount", 4)},
+		{"redrive reserved concurrency is 1, below 2: while a run is going on, nobody could stop it", set("redriveReserved", 1)},
+		{"redrive timeout is 20m0s, but Lambda allows", set("redriveTimeout", "20m")},
+		{"log retention is 31 days, but CloudWatch accepts only", set("logRetention", "31d")},
+		{"log level is INFO+1, but Lambda knows", set("logLevel", "INFO+1")},
+		{`stack is "9lives", but a stack's name begins with a letter`, set("stack", "9lives")},
+		{`alarm e-mail is "ops", which is no address`, set("alarmEmail", "ops")},
+		{`alarm topic is "ops", which is no ARN`, set("alarmTopicArn", "ops")},
+		{"deletionProtection and destroyData exclude each other", map[string]any{"acklast:deletionProtection": "true", "acklast:destroyData": "true"}},
+		{`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`, set("provider", "smtp")},
+		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},
+		{"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates", map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerDeduplicates": true}},
+		{`provider secret is "s3cret", which is no ARN`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
+		{`SES sends from "example.com", which is no address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
+		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
+			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
+		{"acklast:batchsize is not a setting", set("batchsize", 5)},
+		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
+		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
+		{`acklast:laneRetention is "xd": want a duration`, set("laneRetention", "xd")},
+		{`acklast:customerKey is "maybe": want true or false`, set("customerKey", "maybe")},
+	} {
+		_, err := ParseSettings(c.set)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v:\n got %v\nwant %s", c.set, err, c.want)
+		} else if n := strings.Count(err.Error(), "\n"); n != 1 {
+			t.Errorf("%v also reports something else: %v", c.set, err)
+		}
+	}
+}
+
+func TestSettingsReportAllAtOnce(t *testing.T) {
+	_, err := ParseSettings(map[string]any{"acklast:batchSize": "x", "acklast:nonsense": 1, "acklast:stalled": "y"})
+	if err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSettingsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if !strings.Contains(string(doc), "| `"+s.name+"` |") {
+			t.Errorf("docs/deploy.md has no line for %s", s.name)
+		}
+	}
+}
+
+func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
+	manifest, err := os.ReadFile("../../package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loose := regexp.MustCompile(`"[~^><*]|latest`).Find(manifest); loose != nil {
+		t.Errorf("package.json pins nothing with %s", loose)
+	}
+	lock, err := os.ReadFile("../../package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whoever installs has a registry of their own; .npmrc keeps ours out.
+	if strings.Contains(string(lock), `"resolved"`) || !strings.Contains(string(lock), `"integrity"`) {
+		t.Error("package-lock.json names where packages came from, or does not say what they are")
+	}
+}
+
+func set(name string, value any) map[string]any { return map[string]any{Prefix + name: value} }

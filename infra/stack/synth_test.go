@@ -1,0 +1,327 @@
+package stack
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// The CDK lives in a child process that serves one caller at a time: no test here runs in parallel.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	jsii.Close()
+	os.Exit(code)
+}
+
+type resource struct {
+	Type                                string
+	Properties                          map[string]any
+	DependsOn                           []string
+	DeletionPolicy, UpdateReplacePolicy string
+}
+
+type template struct {
+	Resources map[string]resource
+	Outputs   map[string]struct {
+		Description string
+		Value       any
+	}
+	raw []byte
+}
+
+// standard is the template of the default settings, made once: it costs seconds.
+var standard = sync.OnceValues(func() (template, error) {
+	dir, err := os.MkdirTemp("", "acklast-infra")
+	if err != nil {
+		return template{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	return synthesise(dir, DefaultSettings(), nil, nil)
+})
+
+func standardTemplate(t *testing.T) template {
+	t.Helper()
+	tm, err := standard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tm
+}
+
+func templateOf(t *testing.T, s Settings) template {
+	t.Helper()
+	tm, err := synthesise(t.TempDir(), s, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tm
+}
+
+// synthesise makes the template in a folder of its own, with stubs for the binaries, and with more
+// context than cdk.json has.
+func synthesise(dir string, s Settings, more map[string]any, inspect func(awscdk.App, awscdk.Stack)) (template, error) {
+	dist := filepath.Join(dir, "dist")
+	for _, name := range functionNames {
+		if err := os.MkdirAll(filepath.Join(dist, name), 0o755); err != nil {
+			return template{}, err
+		}
+		if err := os.WriteFile(bootstrap(dist, name), []byte("#!/bin/sh\n# "+name+"\n"), 0o755); err != nil {
+			return template{}, err
+		}
+	}
+	context, err := cdkContext()
+	if err != nil {
+		return template{}, err
+	}
+	maps.Copy(context, more)
+	out := filepath.Join(dir, "cdk.out")
+	app := awscdk.NewApp(&awscdk.AppProps{Context: &context, Outdir: &out, AnalyticsReporting: jsii.Bool(false)})
+	st := NewStack(app, s, dist)
+	if inspect != nil {
+		inspect(app, st)
+	}
+	app.Synth(nil)
+	raw, err := os.ReadFile(filepath.Join(out, s.Stack+".template.json"))
+	if err != nil {
+		return template{}, err
+	}
+	tm := template{raw: raw}
+	return tm, json.Unmarshal(raw, &tm)
+}
+
+// cdkContext is what the CDK command line would pass in.
+func cdkContext() (map[string]any, error) {
+	raw, err := os.ReadFile("../../cdk.json")
+	if err != nil {
+		return nil, err
+	}
+	var config struct{ Context map[string]any }
+	return config.Context, json.Unmarshal(raw, &config)
+}
+
+// of returns the logical ids of a type's resources, in order.
+func (tm template) of(kind string) []string {
+	var ids []string
+	for id, r := range tm.Resources {
+		if r.Type == kind {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// named finds the one resource of a type whose property has the value.
+func (tm template) named(t *testing.T, kind, property, value string) map[string]any {
+	t.Helper()
+	for _, id := range tm.of(kind) {
+		if p := tm.Resources[id].Properties; tm.text(p[property]) == value {
+			return p
+		}
+	}
+	t.Fatalf("no %s with %s = %s", kind, property, value)
+	return nil
+}
+
+const (
+	testRegion  = "eu-central-1"
+	testAccount = "123456789012"
+)
+
+// text resolves a value to the string that it would be once deployed.
+func (tm template) text(v any) string {
+	s, _ := tm.resolve(v).(string)
+	return s
+}
+
+// resolve replaces every reference by what it would be in testAccount and testRegion.
+func (tm template) resolve(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = tm.resolve(v[i])
+		}
+		return out
+	case map[string]any:
+		if len(v) == 1 {
+			if ref, ok := v["Ref"].(string); ok {
+				return tm.ref(ref)
+			}
+			if join, ok := v["Fn::Join"].([]any); ok {
+				var parts []string
+				for _, part := range join[1].([]any) {
+					parts = append(parts, tm.text(part))
+				}
+				return strings.Join(parts, join[0].(string))
+			}
+			if att, ok := v["Fn::GetAtt"].([]any); ok {
+				return tm.att(att[0].(string), att[1].(string))
+			}
+			if choice, ok := v["Fn::Select"].([]any); ok {
+				of, _ := tm.resolve(choice[1]).([]any)
+				n, err := strconv.Atoi(fmt.Sprint(choice[0]))
+				if err != nil || n >= len(of) {
+					return nil
+				}
+				return of[n]
+			}
+			if split, ok := v["Fn::Split"].([]any); ok {
+				var parts []any
+				for part := range strings.SplitSeq(tm.text(split[1]), split[0].(string)) {
+					parts = append(parts, part)
+				}
+				return parts
+			}
+			if sub, ok := v["Fn::Sub"].(string); ok {
+				return strings.NewReplacer("${AWS::AccountId}", testAccount, "${AWS::Region}", testRegion).Replace(sub)
+			}
+		}
+		out := make(map[string]any, len(v))
+		for k := range v {
+			out[k] = tm.resolve(v[k])
+		}
+		return out
+	}
+	return v
+}
+
+func (tm template) ref(id string) string {
+	switch id {
+	case "AWS::Region":
+		return testRegion
+	case "AWS::AccountId":
+		return testAccount
+	case "AWS::Partition":
+		return "aws"
+	case "AWS::URLSuffix":
+		return "amazonaws.com"
+	}
+	r := tm.Resources[id]
+	switch r.Type {
+	case "AWS::SQS::Queue":
+		return "https://sqs." + testRegion + ".amazonaws.com/" + testAccount + "/" + tm.name(id)
+	case "AWS::Lambda::Alias":
+		return tm.att(id, "AliasArn")
+	case "AWS::CloudWatch::Alarm", "AWS::DynamoDB::Table", "AWS::Lambda::Function", "AWS::Logs::LogGroup":
+		return tm.name(id)
+	}
+	return "<" + id + ">"
+}
+
+func (tm template) att(id, attribute string) string {
+	r, name := tm.Resources[id], tm.name(id)
+	arn := func(service, resource string) string {
+		return "arn:aws:" + service + ":" + testRegion + ":" + testAccount + ":" + resource
+	}
+	switch r.Type + " " + attribute {
+	case "AWS::SQS::Queue Arn":
+		return arn("sqs", name)
+	case "AWS::SQS::Queue QueueName":
+		return name
+	case "AWS::DynamoDB::Table Arn":
+		return arn("dynamodb", "table/"+name)
+	case "AWS::Lambda::Function Arn":
+		return arn("lambda", "function:"+name)
+	case "AWS::Lambda::Alias AliasArn":
+		return tm.att(idOf(r.Properties["FunctionName"]), "Arn") + ":" + name
+	case "AWS::Lambda::EventSourceMapping EventSourceMappingArn":
+		return arn("lambda", "event-source-mapping:<"+id+">")
+	case "AWS::Logs::LogGroup Arn":
+		return arn("logs", "log-group:"+name+":*")
+	case "AWS::CloudWatch::Alarm Arn":
+		return arn("cloudwatch", "alarm:"+name)
+	case "AWS::KMS::Key Arn":
+		return arn("kms", "key/<"+id+">")
+	}
+	return "<" + id + "." + attribute + ">"
+}
+
+func idOf(ref any) string {
+	m, _ := ref.(map[string]any)
+	id, _ := m["Ref"].(string)
+	return id
+}
+
+// name is a resource's physical name.
+func (tm template) name(id string) string {
+	for _, property := range []string{"QueueName", "TableName", "LogGroupName", "AlarmName", "Name", "FunctionName"} {
+		if v, ok := tm.Resources[id].Properties[property].(string); ok {
+			return v
+		}
+	}
+	return "<" + id + ">"
+}
+
+// number reads a property that is a number, or says that there is none.
+func number(v any) float64 {
+	n, ok := v.(float64)
+	if !ok {
+		return -1
+	}
+	return n
+}
+
+// equal reports how two lists differ, line by line.
+func equal(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
+	for _, line := range slices.Compact(got) {
+		if !slices.Contains(want, line) {
+			t.Errorf("%s: unexpected %s", what, line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("%s: missing %s", what, line)
+		}
+	}
+}
+
+// references finds every logical id that a value refers to.
+func references(v any, found map[string]bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, one := range v {
+			references(one, found)
+		}
+	case map[string]any:
+		for key, value := range v {
+			switch target := value.(type) {
+			case string:
+				if key == "Ref" {
+					found[target] = true
+				}
+			case []any:
+				if key == "Fn::GetAtt" {
+					found[fmt.Sprint(target[0])] = true
+				}
+			}
+			references(value, found)
+		}
+	}
+}
+
+// graph maps each resource to those it needs.
+func (tm template) graph() map[string][]string {
+	out := map[string][]string{}
+	for id, r := range tm.Resources {
+		found := map[string]bool{}
+		references(r.Properties, found)
+		for _, d := range r.DependsOn {
+			found[d] = true
+		}
+		out[id] = slices.Sorted(maps.Keys(found))
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+package reminder_test
+
+import (
+	"acklast"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
+	"github.com/sivchari/kumo"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/topology"
+)
+
+// awsAt is the SDK's configuration, with its own three attempts, for an endpoint.
+func awsAt(t *testing.T, endpoint string) aws.Config {
+	t.Helper()
+	cfg, err := awsclient.Load(t.Context(), config.WithRegion("eu-central-1"), config.WithBaseEndpoint(endpoint),
+		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("test", "test", "")),
+		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func ses(t *testing.T, endpoint string) *reminder.SES {
+	t.Helper()
+	return reminder.NewSES(sesv2.NewFromConfig(awsAt(t, endpoint)), "billing@example.com", "", func() time.Time { return t0 })
+}
+
+func mail() reminder.Message {
+	m := message("acklast-0123")
+	m.Recipient = "ada@example.com"
+	return m
+}
+
+// On the embedded SES.
+func TestSESSendsATemplatedEmail(t *testing.T) {
+	srv := kumo.NewServer()
+	t.Cleanup(srv.Close)
+	client := sesv2.NewFromConfig(awsAt(t, srv.URL))
+	if _, err := client.CreateEmailIdentity(t.Context(), &sesv2.CreateEmailIdentityInput{EmailIdentity: aws.String("billing@example.com")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CreateEmailTemplate(t.Context(), &sesv2.CreateEmailTemplateInput{
+		TemplateName:    aws.String("renewal-v3"),
+		TemplateContent: &sestypes.EmailTemplateContent{Subject: aws.String("{{plan}} renews"), Text: aws.String("on {{renewsAt}}")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := ses(t, srv.URL)
+	if p.Abilities() != (reminder.Abilities{}) {
+		t.Errorf("abilities %+v: SES deduplicates nothing and looks nothing up", p.Abilities())
+	}
+	id, err := p.Send(t.Context(), mail())
+	if err != nil || id == "" {
+		t.Fatalf("Send() = %q, %v", id, err)
+	}
+	res, err := http.Get(srv.URL + "/kumo/ses/v2/sent-emails") //nolint:noctx // of this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	sent, err := io.ReadAll(res.Body)
+	if err != nil || strings.Count(string(sent), "ada@example.com") != 1 || !strings.Contains(string(sent), id) {
+		t.Errorf("sent %s, %v", sent, err)
+	}
+	sms := mail()
+	sms.Channel = reminder.SMS
+	_, err = p.Send(t.Context(), sms)
+	if class, unresolved := failed(t, err); class != job.Rejected || unresolved {
+		t.Errorf("an sms: %v", err)
+	}
+}
+
+func TestSESFailures(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status     int
+		code       string // "": hang up
+		class      job.Class
+		unresolved bool
+	}{
+		"too many":        {429, "TooManyRequestsException", job.Throttled, false},
+		"limit":           {400, "LimitExceededException", job.Throttled, false},
+		"rejected":        {400, "MessageRejected", job.Rejected, false},
+		"no template":     {404, "NotFoundException", job.Rejected, false},
+		"suspended":       {400, "AccountSuspendedException", job.Rejected, false},
+		"paused":          {400, "SendingPausedException", job.Transient, false},
+		"denied":          {403, "AccessDeniedException", job.Rejected, false},
+		"unheard of":      {400, "SomethingNewException", job.ClassUnknown, false},
+		"server's fault":  {500, "InternalServiceErrorException", job.Transient, true},
+		"gateway timeout": {504, "GatewayTimeout", job.Transient, true},
+		"no answer":       {0, "", job.Transient, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				_, _ = io.Copy(io.Discard, r.Body)
+				if tt.code == "" {
+					panic(http.ErrAbortHandler)
+				}
+				w.Header().Set("X-Amzn-ErrorType", tt.code)
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(tt.status)
+				_ = json.NewEncoder(w).Encode(map[string]string{"message": "ada@example.com is the trouble"})
+			}))
+			t.Cleanup(srv.Close)
+			_, err := ses(t, srv.URL).Send(t.Context(), mail())
+			class, unresolved := failed(t, err)
+			if class != tt.class || unresolved != tt.unresolved {
+				t.Errorf("got %s, unresolved %v: %v", class, unresolved, err)
+			}
+			if requests.Load() != 1 {
+				t.Errorf("%d requests on the wire", requests.Load())
+			}
+			var f *job.Failure
+			if errors.As(err, &f); class == job.Throttled && f.RetryAfter != 7*time.Second {
+				t.Errorf("retry after %v", f.RetryAfter)
+			}
+			if strings.Contains(err.Error(), "ada@") {
+				t.Errorf("names the recipient: %v", err)
+			}
+		})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	_, err = ses(t, "http://"+l.Addr().String()).Send(t.Context(), mail())
+	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
+		t.Errorf("connection refused: %v", err)
+	}
+}
+
+// On the embedded Secrets Manager.
+func TestManagedSecretIsReadOnceUntilItIsRefused(t *testing.T) {
+	srv := kumo.NewServer()
+	t.Cleanup(srv.Close)
+	client := secretsmanager.NewFromConfig(awsAt(t, srv.URL))
+	made, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: aws.String("provider"), SecretString: aws.String("one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := reminder.ManagedSecret(client, *made.ARN)
+	read := func(fresh bool) string {
+		t.Helper()
+		s, err := secret(t.Context(), fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if got := read(false); got != "one" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := client.PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: made.ARN, SecretString: aws.String("two")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(false); got != "one" {
+		t.Errorf("read again without need: %q", got)
+	}
+	if got := read(true); got != "two" {
+		t.Errorf("after a refusal: %q", got)
+	}
+	if _, err := reminder.ManagedSecret(client, "arn:aws:secretsmanager:eu-central-1:1:secret:none")(t.Context(), false); err == nil {
+		t.Error("a secret that does not exist")
+	}
+}
+
+func TestSubscriptions(t *testing.T) {
+	srv := kumo.NewServer()
+	t.Cleanup(srv.Close)
+	db := awsclient.DynamoDB(awsAt(t, srv.URL))
+	names := topology.NamesOf("reminder-subscriptions")
+	subscriptions := names.Table("subscriptions")
+	if err := dynamo.CreateTables(t.Context(), db, names, acklast.Describe(reminder.Kind())[0].Tables...); err != nil {
+		t.Fatal(err)
+	}
+	subs := reminder.NewSubscriptions(db, subscriptions)
+	if _, err := subs.Get(t.Context(), "sub-7"); !errors.Is(err, reminder.ErrNotFound) {
+		t.Errorf("none: %v", err)
+	}
+	want := reminder.Subscription{ID: "sub-7", Cancelled: true, Plan: "pro", RenewsAt: t0, Unsubscribed: []reminder.Channel{reminder.SMS}}
+	if err := subs.Put(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := subs.Get(t.Context(), "sub-7"); err != nil || got.Cancelled != want.Cancelled || got.Plan != want.Plan ||
+		!got.RenewsAt.Equal(want.RenewsAt) || len(got.Unsubscribed) != 1 || got.Unsubscribed[0] != reminder.SMS {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	// What somebody else wrote, and cannot be read, is not taken for a wish to be reminded.
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
+	for name, spoil := range map[string]func(map[string]types.AttributeValue){
+		"no status":      func(i map[string]types.AttributeValue) { delete(i, "status") },
+		"another status": func(i map[string]types.AttributeValue) { i["status"] = text("paused") },
+		"no plan":        func(i map[string]types.AttributeValue) { delete(i, "plan") },
+		"a date":         func(i map[string]types.AttributeValue) { i["renews_at"] = text("2026-12-04") },
+		"a fraction":     func(i map[string]types.AttributeValue) { i["renews_at"] = number("1.5") },
+		"yes":            func(i map[string]types.AttributeValue) { i["unsubscribed"] = text("email") },
+	} {
+		it := map[string]types.AttributeValue{"subscription_id": text("bad"), "status": text("active"), "plan": text("pro"), "renews_at": number("1"),
+			"unsubscribed": &types.AttributeValueMemberSS{Value: []string{"sms"}}}
+		spoil(it)
+		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &subscriptions, Item: it}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := subs.Get(t.Context(), "bad")
+		if class, _ := failed(t, err); class != job.Rejected {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package reminder_test
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+)
+
+func TestConfig(t *testing.T) {
+	for name, c := range map[string]reminder.Config{
+		"none": {Timeout: 5 * time.Second},
+		"http": {Provider: reminder.ProviderHTTP, Timeout: 3 * time.Second, URL: "https://provider.example/v1", SecretARN: "arn:x",
+			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour}},
+		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s"},
+		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set"},
+	} {
+		env := c.Environment()
+		got, err := reminder.ParseConfig(func(name string) string { return env[name] })
+		if err != nil || got != c {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if p := got.NewProvider(aws.Config{}, time.Now); (p == nil) != (c.Provider == reminder.ProviderNone) {
+			t.Errorf("%s: provider %v", name, p)
+		}
+	}
+	// Without anything, the worker starts all the same.
+	if c, err := reminder.ParseConfig(func(string) string { return "" }); err != nil || c.Timeout == 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestConfigNamesTheVariable(t *testing.T) {
+	http := map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example"}
+	ses := map[string]string{reminder.EnvProvider: "ses", reminder.EnvSESFrom: "a@example.com"}
+	for _, tt := range []struct {
+		base map[string]string
+		name string
+		bad  map[string]string
+	}{
+		{nil, reminder.EnvProvider, map[string]string{reminder.EnvProvider: "smtp"}},
+		{nil, reminder.EnvTimeout, map[string]string{reminder.EnvTimeout: "5"}},
+		{http, reminder.EnvURL, map[string]string{reminder.EnvURL: ""}},
+		{http, reminder.EnvURL, map[string]string{reminder.EnvURL: "provider.example"}},
+		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecret: "s3cret", reminder.EnvSecretARN: "arn:x"}},
+		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvDeduplicates: "true"}},
+		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "-1h"}},
+		{http, reminder.EnvLooksUp, map[string]string{reminder.EnvLooksUp: "perhaps"}},
+		{ses, reminder.EnvSESFrom, map[string]string{reminder.EnvSESFrom: ""}},
+	} {
+		env := map[string]string{}
+		maps.Copy(env, tt.base)
+		maps.Copy(env, tt.bad)
+		_, err := reminder.ParseConfig(func(name string) string { return env[name] })
+		if err == nil || !strings.Contains(err.Error(), tt.name) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%v: %v, want it to name %s", tt.bad, err, tt.name)
+		}
+	}
+}
+
+func TestPayload(t *testing.T) {
+	p := payload()
+	key, err := p.Key()
+	if err != nil || key != "reminder.send/renewal-1042/email/v3" {
+		t.Errorf("key %q, %v", key, err)
+	}
+	body, err := p.Job(t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := job.Decode([]byte(body))
+	if err != nil || !e.NotBefore.Equal(t0) || !e.Deadline.Equal(p.ExpiresAt) {
+		t.Errorf("envelope %+v, %v", e, err)
+	}
+	if got, err := reminder.ReadPayload(e.Payload); err != nil || got != p {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for name, spoil := range map[string]func(*reminder.Payload){
+		"reminderId":      func(p *reminder.Payload) { p.ReminderID = "" },
+		"subscriptionId":  func(p *reminder.Payload) { p.SubscriptionID = " " },
+		"channel":         func(p *reminder.Payload) { p.Channel = "fax" },
+		"template":        func(p *reminder.Payload) { p.Template = "a\nb" },
+		"templateVersion": func(p *reminder.Payload) { p.TemplateVersion = "" },
+		"recipient":       func(p *reminder.Payload) { p.Recipient = "" },
+		"plan":            func(p *reminder.Payload) { p.Plan = "" },
+		"renewsAt":        func(p *reminder.Payload) { p.RenewsAt = time.Time{} },
+		"expiresAt":       func(p *reminder.Payload) { p.ExpiresAt = time.Time{} },
+	} {
+		p := payload()
+		spoil(&p)
+		if _, err := p.Job(t0); err == nil || !strings.Contains(err.Error(), name) || job.AsFailure(err).Class != job.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The policy is one table in code and one in the docs, and they are the same.
+func TestThePolicyIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/reminders.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reminder.Policy() {
+		if line := "| " + r.When + " | dropped: `terminal`, outcome `" + r.Outcome + "` |"; !strings.Contains(string(doc), line) {
+			t.Errorf("docs/reminders.md has no line %q", line)
+		}
+	}
+	for _, name := range []string{reminder.EnvProvider, reminder.EnvURL, reminder.EnvSecret, reminder.EnvSecretARN, reminder.EnvTimeout,
+		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSESFrom, reminder.EnvSESSet} {
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/reminders.md does not explain %s", name)
+		}
+	}
+}

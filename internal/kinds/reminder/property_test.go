@@ -1,0 +1,426 @@
+package reminder_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/ledger"
+)
+
+// world runs deliveries of one reminder step by step, in any order: each stops before and after every
+// call it makes, and goes on, dies there, or gets the answer that the test chooses. Its provider counts.
+type world struct {
+	t     *rapid.T
+	can   reminder.Abilities
+	now   time.Time
+	entry ledger.Entry
+	sub   reminder.Subscription
+	tasks []*task
+	names int
+
+	// What the provider knows, and what is still on its way to it although its sender gave up.
+	accepted   int
+	acceptedAt time.Time
+	travelling int
+
+	steps  map[string]int // what happened, for the test to know that it tests something
+	broken string         // what must not have happened
+}
+
+// task is one delivery at work, in one invocation.
+type task struct {
+	w      *world
+	id     string
+	sentAt time.Time
+	at     string        // where it stopped; "" when it is over
+	parked chan struct{} // it has stopped, or is over
+	resume chan int      // how it goes on
+	ends   time.Time     // of its invocation
+}
+
+// How a stopped task goes on.
+const (
+	die = iota - 1
+	goOn
+	// At a call to the ledger.
+	lostBefore // nothing was written, no answer
+	lostAfter  // it was written, no answer
+)
+
+// At a call to the provider.
+const (
+	sendOK        = iota // accepted and answered
+	sendLost             // accepted, no answer
+	sendVanish           // never arrives, no answer
+	sendTravel           // no answer, and it arrives later
+	sendThrottled        // refused for now
+	sendChoices
+)
+
+func (k *task) stop(at string) int {
+	k.at = at
+	k.parked <- struct{}{}
+	choice := <-k.resume
+	if choice == die {
+		k.at = ""
+		runtime.Goexit()
+	}
+	return choice
+}
+
+var errLost = fmt.Errorf("no answer: %w", ledger.ErrUnavailable)
+
+// ledgerCall stops before and after a write.
+func (k *task) ledgerCall(name string, write func()) error {
+	if k.stop("before "+name) == lostBefore {
+		return errLost
+	}
+	write()
+	if k.stop("after "+name) == lostAfter {
+		return errLost
+	}
+	return nil
+}
+
+func (k *task) Update(_ context.Context, _, token string, change func(ledger.Entry) (ledger.Entry, error)) (e ledger.Entry, err error) {
+	if lost := k.ledgerCall("update", func() {
+		e = k.w.entry
+		var next ledger.Entry
+		if next, err = change(e); err == nil {
+			next.Owner, next.Version = token, e.Version+1
+			e, k.w.entry = next, next
+		}
+	}); lost != nil {
+		return ledger.Entry{}, lost
+	}
+	return e, err
+}
+
+func (k *task) UpdateFrom(ctx context.Context, _ ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	return k.Update(ctx, "", token, change)
+}
+
+func (k *task) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (e ledger.Entry, err error) {
+	if lost := k.ledgerCall("claim", func() {
+		next, _, refused := rules.Claim(k.w.entry, d, l, k.w.now)
+		if refused != nil {
+			err = &ledger.RefusedError{Entry: k.w.entry}
+			return
+		}
+		next.Version++
+		e, k.w.entry = next, next
+		if e.UnresolvedBefore() {
+			k.w.steps["claimed unresolved"]++
+		}
+	}); lost != nil {
+		return ledger.Entry{}, lost
+	}
+	return e, err
+}
+
+func (k *task) Learn(_ context.Context, rules ledger.Rules, _ string, ev ledger.Evidence) (e ledger.Entry, err error) {
+	if lost := k.ledgerCall("learn", func() {
+		if e, err = rules.Learn(k.w.entry, ev); err == nil {
+			e.Version++
+			k.w.entry = e
+		}
+	}); lost != nil {
+		return ledger.Entry{}, lost
+	}
+	return e, err
+}
+
+func (k *task) Get(context.Context, string) (reminder.Subscription, error) { return k.w.sub, nil }
+
+func (k *task) Abilities() reminder.Abilities { return k.w.can }
+
+func (k *task) Send(context.Context, reminder.Message) (string, error) {
+	noAnswer := &job.Failure{Class: job.Transient, Unresolved: true, Err: errors.New("no answer")}
+	w := k.w
+	switch k.stop("send") { // for as long as the test likes: the write may be under way when its time is over
+	case sendOK:
+		w.accept()
+		k.stop("answered")
+		return "req", nil
+	case sendLost:
+		w.accept()
+		w.steps["answer lost"]++
+	case sendTravel:
+		w.travelling++
+	case sendThrottled:
+		return "", &job.Failure{Class: job.Throttled, Err: errors.New("429")}
+	}
+	return "", noAnswer
+}
+
+func (k *task) Lookup(context.Context, string) (string, error) {
+	if k.stop("look-up") != goOn {
+		return "", &job.Failure{Class: job.Transient, Err: errors.New("no answer")}
+	}
+	w := k.w
+	w.steps["look-up"]++
+	if w.accepted > 0 && w.remembers() {
+		return "req", nil
+	}
+	return "", reminder.ErrNotFound
+}
+
+func (w *world) remembers() bool { return w.now.Before(w.acceptedAt.Add(w.can.KeyWindow)) }
+
+// accept is a request that reaches the provider. This is the count that matters.
+func (w *world) accept() {
+	if w.can.Deduplicates && w.accepted > 0 && w.remembers() {
+		w.steps["deduplicated"]++
+		return
+	}
+	w.accepted++
+	w.acceptedAt = w.now
+	if w.accepted > 1 {
+		w.broken = fmt.Sprintf("accepted %d times; entry %+v", w.accepted, w.entry) // told by whoever runs the world
+	}
+}
+
+// invocation is a context that ends at a time of the world's clock.
+type invocation struct {
+	context.Context
+	ends time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.ends, true }
+
+// begin starts a delivery, which stops before its first call.
+func (w *world) begin() {
+	w.names++
+	k := &task{w: w, id: fmt.Sprint("m", w.names), sentAt: w.now, parked: make(chan struct{}), resume: make(chan int), ends: w.now.Add(budget)}
+	w.tasks = append(w.tasks, k)
+	go func() {
+		defer func() { k.at = ""; k.parked <- struct{}{} }()
+		k.stop("beginning")
+		k.work()
+	}()
+	<-k.parked
+}
+
+// work is what the worker does with a delivery.
+func (k *task) work() {
+	w := k.w
+	p := payload()
+	p.ExpiresAt, p.RenewsAt = t0.Add(3*time.Hour), t0.Add(72*time.Hour)
+	d := job.Delivery{Message: job.Message{ID: k.id, SentAt: k.sentAt}, Key: "reminder.send/1", Payload: p, Token: "token-" + k.id}
+	body, err := p.Job(time.Time{})
+	if err == nil {
+		d.Envelope, err = job.Decode([]byte(body))
+	}
+	if err != nil {
+		panic(err)
+	}
+	d.Envelope.Deadline = time.Time{} // the count alone bounds the attempts
+	x := reminder.NewSender(reminder.Options{
+		Stack: "s", Ledger: k, Subscriptions: k, Provider: k, Rules: rules, Timeout: timeout, LeaseSkew: skew,
+		Now: func() time.Time { return w.now }, Random: func() float64 { return 0 },
+	})
+	ctx := invocation{context.Background(), k.ends}
+	for range 2 {
+		res := reminder.Run(x)(ctx, d)
+		w.steps[fmt.Sprint("verdict ", res.Verdict)]++
+		switch res.Verdict {
+		case job.Failed:
+			f := job.AsFailure(res.Err)
+			w.steps[string(f.Class)]++
+			if !w.now.After(k.ends) {
+				_, _ = k.Update(ctx, "", d.Token, func(e ledger.Entry) (ledger.Entry, error) { return rules.Fail(e, d, f, w.now, 0) })
+			}
+			return
+		case job.FoundIsolated:
+			if rules.Arrive(w.entry, d) != ledger.PutBack {
+				return
+			}
+			if _, err := k.Update(ctx, "", d.Token, func(e ledger.Entry) (ledger.Entry, error) { return rules.Reopen(e, d, w.now) }); err != nil {
+				return
+			}
+			w.steps["put back"]++
+		default:
+			return
+		}
+	}
+}
+
+// step lets a task go on until it stops again.
+func (w *world) step(k *task, choice int) {
+	k.resume <- choice
+	<-k.parked
+	defer w.check()
+	if k.at == "" {
+		for i, other := range w.tasks {
+			if other == k {
+				w.tasks = append(w.tasks[:i:i], w.tasks[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+func (w *world) check() {
+	if w.broken != "" {
+		w.t.Fatal(w.broken)
+	}
+}
+
+// uncertain says whether a request may still reach the provider.
+func (w *world) uncertain() bool {
+	for _, k := range w.tasks {
+		if k.at == "send" {
+			return true
+		}
+	}
+	return w.travelling > 0
+}
+
+// decide is the person on call, who asks the provider's support and gets the truth. Nobody decides
+// while a request may still be under way: docs/reminders.md says how long that is.
+func (w *world) decide(drop bool) {
+	if w.uncertain() || w.entry.Status != ledger.Isolated || w.entry.LastClass != job.Ambiguous || w.entry.Decided != "" {
+		return
+	}
+	what := ledger.NotSent
+	switch {
+	case w.accepted > 0:
+		what = ledger.Sent
+	case drop:
+		what = ledger.Drop
+	}
+	e, err := rules.Decide(w.entry, ledger.Decision{At: w.now, By: "ada", What: what, Reason: "asked"})
+	if err != nil {
+		return
+	}
+	e.Version++
+	w.entry = e
+	w.steps["decided "+string(what)]++
+}
+
+// pass lets time pass. A request does not travel, nor does a process stand still in the middle of one,
+// for as long as a provider remembers a key.
+func (w *world) pass(d time.Duration) {
+	if d >= window/4 && w.uncertain() {
+		d = time.Minute
+	}
+	w.now = w.now.Add(d)
+}
+
+// Whatever happens in whatever order, at most one acceptance, or nobody knows and the job says so.
+func TestNeverTwice(t *testing.T) {
+	t.Parallel()
+	for _, can := range []reminder.Abilities{
+		{}, {Deduplicates: true, KeyWindow: window}, {LooksUp: true, KeyWindow: window}, {Deduplicates: true, LooksUp: true, KeyWindow: window},
+	} {
+		t.Run(fmt.Sprintf("deduplicates %v, looks up %v", can.Deduplicates, can.LooksUp), func(t *testing.T) {
+			t.Parallel()
+			steps := map[string]int{}
+			for range 5 { // a history takes a millisecond, and the rare ones matter
+				rapid.Check(t, func(t *rapid.T) { history(t, can, steps) })
+			}
+			t.Logf("%v", steps)
+			want := []string{"answer lost", "claimed unresolved", "put back", "throttled", "transient"}
+			if can.Deduplicates && !can.LooksUp {
+				want = append(want, "deduplicated")
+			}
+			if can.LooksUp {
+				want = append(want, "look-up")
+			}
+			if !can.Deduplicates {
+				want = append(want, "ambiguous", "decided sent", "decided not-sent")
+			}
+			for _, what := range want {
+				if steps[what] == 0 {
+					t.Errorf("never happened: %s", what)
+				}
+			}
+		})
+	}
+}
+
+func history(t *rapid.T, can reminder.Abilities, steps map[string]int) {
+	w := &world{t: t, can: can, now: t0, steps: steps, sub: reminder.Subscription{ID: "sub-7", Plan: "pro", RenewsAt: t0.Add(72 * time.Hour)}}
+	defer func() {
+		w.broken = ""
+		for len(w.tasks) > 0 {
+			w.step(w.tasks[0], die)
+		}
+	}()
+	w.begin()
+	for range rapid.IntRange(5, 150).Draw(t, "steps") {
+		switch act := rapid.IntRange(0, 19).Draw(t, "act"); {
+		case act < 2:
+			w.begin() // a copy, a redelivery, a redrive: all the same to the job
+		case act == 2:
+			w.pass(time.Second)
+		case act == 3:
+			w.pass(2 * time.Minute) // past a lease
+		case act == 4:
+			w.pass(rapid.SampledFrom([]time.Duration{10 * time.Minute, window, 4 * time.Hour}).Draw(t, "long"))
+		case act == 5:
+			w.decide(rapid.Bool().Draw(t, "drop"))
+		case act == 6 && w.travelling > 0:
+			w.travelling--
+			w.accept()
+			w.check()
+		case act == 7:
+			w.sub.Cancelled = rapid.Bool().Draw(t, "cancelled")
+		default:
+			if len(w.tasks) == 0 {
+				w.begin()
+				continue
+			}
+			k := w.tasks[rapid.IntRange(0, len(w.tasks)-1).Draw(t, "task")]
+			// Mostly it goes on, else most histories would end before they begin.
+			choice := goOn
+			if n := rapid.IntRange(0, 9).Draw(t, "fate"); n == 0 {
+				choice = die
+			} else if k.at == "send" {
+				choice = n % sendChoices
+			} else if n > 7 {
+				choice = n - 7
+			}
+			w.step(k, choice)
+		}
+	}
+
+	// From here on nothing breaks, and it comes to an end.
+	for len(w.tasks) > 0 {
+		w.step(w.tasks[0], goOn)
+	}
+	for ; w.travelling > 0; w.travelling-- {
+		w.accept()
+		w.check()
+	}
+	for range 40 {
+		if w.entry.Status.Final() || w.entry.Status == ledger.Isolated && w.entry.Redrives >= rules.MaxRedrives {
+			break
+		}
+		w.decide(false)
+		w.pass(2 * time.Minute)
+		w.begin()
+		for len(w.tasks) > 0 {
+			w.step(w.tasks[0], goOn)
+		}
+	}
+	e := w.entry
+	switch {
+	case e.Status.Final():
+		if e.Status == ledger.Done && w.accepted != 1 {
+			t.Fatalf("done with %d acceptances: %+v", w.accepted, e)
+		}
+	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous: // and a person's to decide
+	case e.Status == ledger.Isolated && e.Redrives >= rules.MaxRedrives:
+	default:
+		t.Fatalf("it comes to no end: %+v", e)
+	}
+}

@@ -1,0 +1,811 @@
+package reminder_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+)
+
+const (
+	timeout = 5 * time.Second
+	skew    = time.Minute
+	budget  = 26 * time.Second // what an attempt has of its invocation
+	window  = time.Hour
+)
+
+var rules = ledger.Rules{
+	Retry:       retry.Policy{Base: 5 * time.Second, Cap: time.Minute, MaxAttempts: 10, AttemptTime: time.Second},
+	MaxRedrives: 3, Retention: time.Hour,
+}
+
+// book is a ledger in memory, with the store's rules and without its races.
+type book struct {
+	mu      sync.Mutex
+	entry   ledger.Entry
+	now     func() time.Time
+	calls   []string
+	trouble error // what every call comes to, if set
+}
+
+func (b *book) call(name string) error {
+	b.calls = append(b.calls, name)
+	return b.trouble
+}
+
+func (b *book) Update(_ context.Context, _, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.call("Update"); err != nil {
+		return ledger.Entry{}, err
+	}
+	next, err := change(b.entry)
+	if err != nil {
+		return b.entry, err
+	}
+	next.Owner, next.Version = token, b.entry.Version+1
+	b.entry = next
+	return next, nil
+}
+
+func (b *book) UpdateFrom(ctx context.Context, _ ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	return b.Update(ctx, "", token, change)
+}
+
+func (b *book) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (ledger.Entry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.call("Claim"); err != nil {
+		return ledger.Entry{}, err
+	}
+	next, _, err := rules.Claim(b.entry, d, l, b.now())
+	if err != nil {
+		return b.entry, &ledger.RefusedError{Entry: b.entry}
+	}
+	next.Version = b.entry.Version + 1
+	b.entry = next
+	return next, nil
+}
+
+func (b *book) Learn(_ context.Context, rules ledger.Rules, _ string, ev ledger.Evidence) (ledger.Entry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.call("Learn"); err != nil {
+		return ledger.Entry{}, err
+	}
+	next, err := rules.Learn(b.entry, ev)
+	if err != nil {
+		return b.entry, err
+	}
+	next.Version++
+	b.entry = next
+	return next, nil
+}
+
+func (b *book) setClock(now func() time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = now
+}
+
+func (b *book) get() ledger.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.entry
+}
+
+// stub is a provider whose calls go as the test says, and which counts what it accepted.
+type stub struct {
+	can    reminder.Abilities
+	send   func(ctx context.Context, s *stub, m reminder.Message) (string, error)
+	lookup func(ctx context.Context, s *stub) (string, error)
+
+	mu       sync.Mutex
+	accepted int
+	keys     []string
+	lookups  int
+}
+
+func (s *stub) Abilities() reminder.Abilities { return s.can }
+
+func (s *stub) Send(ctx context.Context, m reminder.Message) (string, error) {
+	s.mu.Lock()
+	s.keys = append(s.keys, m.Key)
+	s.mu.Unlock()
+	if s.send != nil {
+		return s.send(ctx, s, m)
+	}
+	return s.accept(), nil
+}
+
+func (s *stub) Lookup(ctx context.Context, _ string) (string, error) {
+	s.mu.Lock()
+	s.lookups++
+	found := s.accepted > 0
+	s.mu.Unlock()
+	switch {
+	case s.lookup != nil:
+		return s.lookup(ctx, s)
+	case found:
+		return "req-1", nil
+	}
+	return "", reminder.ErrNotFound
+}
+
+// accept counts an acceptance, once if the provider deduplicates.
+func (s *stub) accept() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.accepted == 0 || !s.can.Deduplicates {
+		s.accepted++
+	}
+	return fmt.Sprint("req-", s.accepted)
+}
+
+type shelf map[string]reminder.Subscription
+
+func (s shelf) Get(_ context.Context, id string) (reminder.Subscription, error) {
+	sub, ok := s[id]
+	if !ok {
+		return sub, reminder.ErrNotFound
+	}
+	return sub, nil
+}
+
+// desk is a sender on fakes, with the time of the bubble it runs in.
+type desk struct {
+	*testing.T
+	*reminder.Sender
+	book     *book
+	provider *stub
+	subs     shelf
+	payload  reminder.Payload
+	begun    time.Time
+	ahead    time.Duration // by how much the sender's clock is ahead
+}
+
+func newDesk(t *testing.T, can reminder.Abilities) *desk {
+	d := &desk{T: t, provider: &stub{can: can}, begun: time.Now(), payload: payload()}
+	d.payload.RenewsAt, d.payload.ExpiresAt = d.begun.Add(72*time.Hour), d.begun.Add(48*time.Hour)
+	d.subs = shelf{"sub-7": {ID: "sub-7", Plan: "pro", RenewsAt: d.payload.RenewsAt}}
+	d.book = &book{now: d.clock}
+	d.Sender = d.sender()
+	return d
+}
+
+func (d *desk) clock() time.Time { return time.Now().Add(d.ahead) }
+
+func (d *desk) sender() *reminder.Sender {
+	return reminder.NewSender(reminder.Options{
+		Stack: "acklast", Ledger: d.book, Subscriptions: d.subs, Provider: d.provider, Rules: rules,
+		Timeout: timeout, LeaseSkew: skew, Now: d.clock, Random: func() float64 { return 0.5 },
+	})
+}
+
+func (d *desk) delivery(token string) job.Delivery {
+	d.Helper()
+	body, err := d.payload.Job(time.Time{})
+	if err != nil {
+		d.Fatal(err)
+	}
+	e, err := job.Decode([]byte(body))
+	if err != nil {
+		d.Fatal(err)
+	}
+	key, err := d.payload.Key()
+	if err != nil {
+		d.Fatal(err)
+	}
+	return job.Delivery{
+		Message: job.Message{ID: "m-" + token, SentAt: time.Now()}, Envelope: e,
+		Key: key, Subject: d.payload.ReminderID, Payload: d.payload, Token: token,
+	}
+}
+
+// deliver runs one delivery as the worker does: an attempt, and its failure recorded.
+func (d *desk) deliver(token string) job.Result {
+	d.Helper()
+	ctx, cancel := context.WithTimeout(d.Context(), budget+d.ahead) // the deadline is by the same clock
+	defer cancel()
+	delivery := d.delivery(token)
+	res := reminder.Run(d.Sender)(ctx, delivery)
+	if res.Verdict == job.Failed && ctx.Err() == nil {
+		if _, err := d.book.Update(ctx, "", token, func(e ledger.Entry) (ledger.Entry, error) {
+			return rules.Fail(e, delivery, job.AsFailure(res.Err), d.clock(), 0)
+		}); err != nil {
+			d.Fatalf("record the failure: %v", err)
+		}
+	}
+	return res
+}
+
+func (d *desk) want(status ledger.Status, outcome string, accepted int) {
+	d.Helper()
+	if e := d.book.get(); e.Status != status || e.Outcome != outcome {
+		d.Errorf("entry is %s %q, want %s %q: %+v", e.Status, e.Outcome, status, outcome, e)
+	}
+	if d.provider.accepted != accepted {
+		d.Errorf("%d acceptances, want %d", d.provider.accepted, accepted)
+	}
+}
+
+// lost accepts, and the answer never comes.
+func lost(ctx context.Context, s *stub, _ reminder.Message) (string, error) {
+	s.accept()
+	<-ctx.Done()
+	return "", &job.Failure{Class: job.Transient, Unresolved: true, Err: ctx.Err()}
+}
+
+// stuck is never accepted, and no answer comes either.
+func stuck(ctx context.Context, _ *stub, _ reminder.Message) (string, error) {
+	<-ctx.Done()
+	return "", &job.Failure{Class: job.Transient, Unresolved: true, Err: ctx.Err()}
+}
+
+func class(t *testing.T, res job.Result) job.Class {
+	t.Helper()
+	if res.Verdict != job.Failed {
+		t.Fatalf("result %+v, want a failure", res)
+	}
+	return job.AsFailure(res.Err).Class
+}
+
+var all = reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: window}
+
+func TestSendsAndIsDoneWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.Sent {
+			t.Fatalf("result %+v", res)
+		}
+		d.want(ledger.Done, reminder.Sent, 1)
+		e := d.book.get()
+		if e.Unresolved || len(e.Evidence) != 1 || e.Evidence[0].RequestID != "req-1" || e.ProviderKey == "" || !e.ExpiresAt.Equal(d.payload.ExpiresAt) {
+			t.Errorf("entry %+v", e)
+		}
+		if got := fmt.Sprint(d.book.calls); got != "[Claim Update]" {
+			t.Errorf("ledger calls %s", got)
+		}
+		for _, token := range []string{"t2", "t3"} {
+			if res := d.deliver(token); res.Verdict != job.Duplicate || res.Detail != reminder.Sent {
+				t.Errorf("a copy: %+v", res)
+			}
+		}
+		if len(d.provider.keys) != 1 || d.provider.lookups != 0 {
+			t.Errorf("a copy called the provider: %v", d.provider.keys)
+		}
+	})
+}
+
+func TestExpiredIsNeverSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		time.Sleep(48 * time.Hour)
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.TooLate {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Expired, reminder.TooLate, 0)
+		if len(d.provider.keys) != 0 || d.book.get().Unresolved || d.book.get().ProviderKey != "" {
+			t.Errorf("it was claimed or called: %+v", d.book.get())
+		}
+	})
+}
+
+// The clock may pass the expiry after the claim.
+func TestExpiredRightBeforeTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.payload.ExpiresAt = d.begun.Add(time.Second)
+		d.book.now = func() time.Time { time.Sleep(2 * time.Second); return d.clock() } // the claim is slow
+		if res := d.deliver("t1"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Expired, reminder.TooLate, 0)
+		if d.book.get().Unresolved {
+			t.Error("unresolved, although nothing was called")
+		}
+	})
+}
+
+func TestThePolicy(t *testing.T) {
+	for outcome, change := range map[string]func(*reminder.Subscription){
+		reminder.Cancelled:    func(s *reminder.Subscription) { s.Cancelled = true },
+		reminder.Renewed:      func(s *reminder.Subscription) { s.RenewsAt = s.RenewsAt.Add(time.Hour) },
+		reminder.Unsubscribed: func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS, reminder.Email} },
+		reminder.PlanChanged:  func(s *reminder.Subscription) { s.Plan = "basic" },
+		reminder.Sent:         func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS} },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, all)
+			sub := d.subs["sub-7"]
+			change(&sub)
+			d.subs["sub-7"] = sub
+			if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != outcome {
+				t.Errorf("%s: %+v", outcome, res)
+			}
+			if outcome == reminder.Sent {
+				d.want(ledger.Done, outcome, 1)
+				return
+			}
+			d.want(ledger.Terminal, outcome, 0)
+			if len(d.provider.keys) != 0 || d.book.get().Unresolved {
+				t.Errorf("%s: called", outcome)
+			}
+		})
+	}
+}
+
+func TestRejects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		delete(d.subs, "sub-7")
+		if got := class(t, d.deliver("t1")); got != job.Rejected {
+			t.Errorf("no subscription: %s", got)
+		}
+		d.want(ledger.Isolated, "", 0)
+		// Final comes first: what is over is over.
+		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Done, Outcome: reminder.Sent}
+		if res := d.deliver("t2"); res.Verdict != job.Duplicate {
+			t.Errorf("a copy after the subscription went: %+v", res)
+		}
+		d.book.entry = ledger.Entry{}
+		d.Provider = nil
+		if got := class(t, d.deliver("t3")); got != job.Rejected {
+			t.Errorf("no provider: %s", got)
+		}
+		// It may not take away the mark of an earlier call.
+		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Pending, Unresolved: true, OpenClaims: 1, ProviderKey: "k"}
+		if got := class(t, d.deliver("t4")); got != job.Rejected || !d.book.get().Unresolved {
+			t.Errorf("no provider: %s, %+v", got, d.book.get())
+		}
+	})
+}
+
+func TestTheProvidersRefusalIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) {
+			return "", &reminder.RefusedError{Outcome: reminder.InvalidRecipient}
+		}
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.InvalidRecipient {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Terminal, reminder.InvalidRecipient, 0)
+	})
+}
+
+func TestThrottledWaitsAsLongAsItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) {
+			return "", &job.Failure{Class: job.Throttled, RetryAfter: 10 * time.Minute, Err: errors.New("slow down")}
+		}
+		if got := class(t, d.deliver("t1")); got != job.Throttled {
+			t.Errorf("class %s", got)
+		}
+		e := d.book.get()
+		if e.Unresolved || e.RetryAt.Before(d.begun.Add(10*time.Minute)) {
+			t.Errorf("entry %+v", e)
+		}
+		d.provider.send = nil
+		if res := d.deliver("t2"); res.Verdict != job.Blocked || !res.Until.Equal(e.RetryAt) {
+			t.Errorf("a copy before its time: %+v", res)
+		}
+		time.Sleep(10*time.Minute + time.Millisecond)
+		d.deliver("t3")
+		d.want(ledger.Done, reminder.Sent, 1)
+		if d.provider.keys[0] != d.provider.keys[1] {
+			t.Errorf("keys %v", d.provider.keys)
+		}
+	})
+}
+
+// The answer is lost after the acceptance: what happens then depends on what the provider can do.
+func TestALostAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		can     reminder.Abilities
+		after   time.Duration
+		status  ledger.Status
+		lookups int
+		sends   int
+	}{
+		{"looks up", reminder.Abilities{LooksUp: true, KeyWindow: window}, time.Minute, ledger.Done, 1, 1},
+		{"deduplicates", reminder.Abilities{Deduplicates: true, KeyWindow: window}, time.Minute, ledger.Done, 0, 2},
+		{"both", all, 10 * time.Minute, ledger.Done, 1, 1},
+		{"neither", reminder.Abilities{}, time.Minute, ledger.Isolated, 0, 1},
+		{"deduplicates, within the window", reminder.Abilities{Deduplicates: true, KeyWindow: window}, 10 * time.Minute, ledger.Done, 0, 2},
+		{"deduplicates, past the window", reminder.Abilities{Deduplicates: true, KeyWindow: window}, window, ledger.Isolated, 0, 1},
+		// The request, its timeout and both clocks have to fit in.
+		{"deduplicates, too near to its end", reminder.Abilities{Deduplicates: true, KeyWindow: window}, window - skew - 2*timeout, ledger.Isolated, 0, 1},
+		{"looks up past the window, and it is there", all, window, ledger.Done, 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, tt.can)
+				d.provider.send = lost
+				if got := class(t, d.deliver("t1")); got != job.Transient || !d.book.get().Unresolved {
+					t.Fatalf("class %s, entry %+v", got, d.book.get())
+				}
+				d.provider.send = nil
+				time.Sleep(tt.after)
+				res := d.deliver("t2")
+				d.want(tt.status, map[ledger.Status]string{ledger.Done: reminder.Sent}[tt.status], 1)
+				if d.provider.lookups != tt.lookups || len(d.provider.keys) != tt.sends {
+					t.Errorf("%d look-ups and %d sends, want %d and %d", d.provider.lookups, len(d.provider.keys), tt.lookups, tt.sends)
+				}
+				if tt.status == ledger.Isolated && class(t, res) != job.Ambiguous {
+					t.Errorf("result %+v", res)
+				}
+			})
+		})
+	}
+}
+
+// The request never arrived: only a provider that deduplicates may be asked again.
+func TestALostRequest(t *testing.T) {
+	for name, tt := range map[string]struct {
+		can      reminder.Abilities
+		status   ledger.Status
+		accepted int
+	}{
+		"looks up": {reminder.Abilities{LooksUp: true, KeyWindow: window}, ledger.Isolated, 0},
+		"both":     {all, ledger.Done, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, tt.can)
+			d.provider.send = stuck
+			d.deliver("t1")
+			d.provider.send = nil
+			time.Sleep(time.Minute)
+			d.deliver("t2")
+			if e := d.book.get(); e.Status != tt.status || d.provider.accepted != tt.accepted {
+				t.Errorf("%s: %d acceptances, entry %+v", name, d.provider.accepted, e)
+			}
+		})
+	}
+}
+
+func TestExpiredDuringReconciliation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		can    reminder.Abilities
+		send   func(context.Context, *stub, reminder.Message) (string, error)
+		status ledger.Status
+	}{
+		"not found":        {all, stuck, ledger.Expired},
+		"accepted":         {all, lost, ledger.Done},
+		"no look-up":       {reminder.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated},
+		"does not dedup":   {reminder.Abilities{LooksUp: true, KeyWindow: window}, stuck, ledger.Expired},
+		"neither":          {reminder.Abilities{}, stuck, ledger.Isolated},
+		"window is so old": {reminder.Abilities{LooksUp: true, KeyWindow: time.Minute}, stuck, ledger.Isolated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, tt.can)
+				d.payload.ExpiresAt = d.begun.Add(5 * time.Minute)
+				d.provider.send = tt.send
+				d.deliver("t1")
+				sends := len(d.provider.keys)
+				time.Sleep(time.Until(d.payload.ExpiresAt) - time.Second)
+				// The look-up itself outlasts the expiry.
+				d.provider.lookup = func(_ context.Context, s *stub) (string, error) {
+					time.Sleep(2 * time.Second)
+					if s.accepted > 0 {
+						return "req-1", nil
+					}
+					return "", reminder.ErrNotFound
+				}
+				if !tt.can.LooksUp {
+					time.Sleep(2 * time.Second)
+				}
+				d.deliver("t2")
+				if e := d.book.get(); e.Status != tt.status || len(d.provider.keys) != sends {
+					t.Errorf("%d more sends, entry %+v", len(d.provider.keys)-sends, e)
+				}
+			})
+		})
+	}
+}
+
+// An unwanted reminder whose earlier call nobody knows the end of is not simply dropped.
+func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		can     reminder.Abilities
+		send    func(context.Context, *stub, reminder.Message) (string, error)
+		status  ledger.Status
+		outcome string
+	}{
+		"accepted":   {all, lost, ledger.Done, reminder.Sent},
+		"not found":  {all, stuck, ledger.Terminal, reminder.Cancelled},
+		"no look-up": {reminder.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, tt.can)
+			d.provider.send = tt.send
+			d.deliver("t1")
+			d.subs["sub-7"] = reminder.Subscription{ID: "sub-7", Cancelled: true}
+			time.Sleep(time.Minute)
+			d.deliver("t2")
+			if e := d.book.get(); e.Status != tt.status || e.Outcome != tt.outcome || len(d.provider.keys) != 1 {
+				t.Errorf("%s: sends %v, entry %+v", name, d.provider.keys, e)
+			}
+		})
+	}
+}
+
+// A retry's own answer says nothing of an earlier call.
+func TestAnEarlierCallStaysUnresolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		for i, err := range []error{
+			&job.Failure{Class: job.Throttled, Err: errors.New("429")}, errors.New("what nobody classified"),
+		} {
+			d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { return "", err }
+			time.Sleep(time.Minute)
+			if d.deliver(fmt.Sprint("u", i)); !d.book.get().Unresolved {
+				t.Errorf("after %v: %+v", err, d.book.get())
+			}
+		}
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			return "", &job.Failure{Class: job.Transient, Err: errors.New("503")}
+		}
+		time.Sleep(2 * time.Minute)
+		sends := len(d.provider.keys)
+		if got := class(t, d.deliver("t3")); got != job.Transient || !d.book.get().Unresolved || len(d.provider.keys) != sends {
+			t.Errorf("a failed look-up: %s, %+v", got, d.book.get())
+		}
+	})
+}
+
+// An error nobody classified may be an acceptance, a classified one is not.
+func TestAnUnclassifiedErrorIsUnresolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { return "", errors.New("what?") }
+		if got := class(t, d.deliver("t1")); got != job.ClassUnknown || !d.book.get().Unresolved {
+			t.Errorf("class %s, %+v", got, d.book.get())
+		}
+	})
+}
+
+func TestALiveLeaseDefersUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		release := make(chan struct{})
+		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+			<-release
+			return s.accept(), nil
+		}
+		var first job.Result
+		go func() { first = d.deliver("t1") }()
+		synctest.Wait()
+		until := d.begun.Add(budget + skew)
+		if e := d.book.get(); !e.LeaseUntil.Equal(until) {
+			t.Errorf("lease until %v, want what is left of the invocation and the skew: %v", e.LeaseUntil, until)
+		}
+		res := d.deliver("t2")
+		if res.Verdict != job.Blocked || res.Until.Before(until) || res.Until.After(until.Add(2*time.Second)) {
+			t.Errorf("result %+v, want it blocked until %v", res, until)
+		}
+		if e := d.book.get(); e.Attempts != 0 {
+			t.Errorf("an attempt was spent: %+v", e)
+		}
+		close(release)
+		synctest.Wait()
+		if first.Verdict != job.Committed {
+			t.Errorf("the owner: %+v", first)
+		}
+		// A running entry without a lease time is not free, ever.
+		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Running, Owner: "t1"}
+		time.Sleep(24 * time.Hour)
+		if res := d.deliver("t3"); res.Verdict != job.Blocked {
+			t.Errorf("no lease time: %+v", res)
+		}
+	})
+}
+
+// A worker whose clock is 30 s ahead does not take over as long as the owner can still call.
+func TestAClockThatIsAheadTakesOverOnlyAfterTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{}) // nothing at the provider would help
+		d.provider.send = stuck
+		d.Timeout = budget // the longest call there can be
+		over := make(chan time.Duration, 1)
+		go func() {
+			d.deliver("t1")
+			over <- time.Since(d.begun)
+		}()
+		synctest.Wait()
+		other := *d
+		other.ahead = 30 * time.Second
+		other.Sender = other.sender()
+		d.book.setClock(other.clock)
+		for {
+			select {
+			case took := <-over:
+				if took != budget {
+					t.Errorf("the call took %v", took)
+				}
+				return
+			default:
+			}
+			if res := other.deliver("t2"); res.Verdict != job.Blocked {
+				t.Fatalf("%v after the claim: %+v", time.Since(d.begun), res)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// Stopped after its claim, and awake when the lease is over: it does not call.
+func TestAStoppedWorkerDoesNotCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		stopped := true
+		d.book.now = func() time.Time {
+			now := d.clock()
+			if stopped {
+				stopped = false
+				time.Sleep(budget + skew)
+			}
+			return now
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		defer cancel()
+		res := reminder.Run(d.Sender)(ctx, d.delivery("t1"))
+		if res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+	})
+}
+
+// The owner outlives its lease, another takes over and completes, and the first one's answer arrives.
+func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		release := make(chan struct{})
+		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+			id := s.accept()
+			<-release // stopped: not even its deadline is heard
+			return id + "-late", nil
+		}
+		var first job.Result
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
+			defer cancel()
+			first = reminder.Run(d.Sender)(ctx, d.delivery("t1"))
+		}()
+		synctest.Wait()
+		time.Sleep(budget + skew)
+		d.provider.send = nil
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Fatalf("the second: %+v", res)
+		}
+		close(release)
+		synctest.Wait()
+		if first.Verdict != job.Unconfirmed || !errors.Is(first.Err, ledger.ErrFinal) {
+			t.Errorf("the first: %+v", first)
+		}
+		d.want(ledger.Done, reminder.Sent, 1)
+		e := d.book.get()
+		if len(e.Evidence) != 2 || e.Evidence[1].RequestID != "req-1-late" || e.Evidence[1].Token != "t1" || e.Owner != "t2" {
+			t.Errorf("evidence %+v, owner %s", e.Evidence, e.Owner)
+		}
+
+		// Taken over and not finished yet.
+		d.book.entry = ledger.Entry{}
+		release = make(chan struct{})
+		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { <-release; return "req-9", nil }
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
+			defer cancel()
+			first = reminder.Run(d.Sender)(ctx, d.delivery("t3"))
+		}()
+		synctest.Wait()
+		d.book.mu.Lock()
+		d.book.entry.Owner = "t4"
+		d.book.mu.Unlock()
+		close(release)
+		synctest.Wait()
+		if e := d.book.get(); !errors.Is(first.Err, ledger.ErrLeaseLost) || e.Status != ledger.Running || e.Owner != "t4" || e.Evidence[0].RequestID != "req-9" {
+			t.Errorf("taken over: %+v, %+v", first, e)
+		}
+	})
+}
+
+// Expiry of its own lease alone does not keep a known acceptance from being recorded.
+func TestAnAcceptanceAfterTheLeaseStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+			time.Sleep(budget + skew + time.Hour)
+			return s.accept(), nil
+		}
+		if res := d.deliver("t1"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, reminder.Sent, 1)
+	})
+}
+
+func TestTheLedgersTroubleIsNotTheReminders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.book.trouble = ledger.ErrUnavailable
+		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+			t.Errorf("unavailable: %+v", res)
+		}
+		d.book.trouble = ledger.ErrContended
+		if res := d.deliver("t2"); res.Verdict != job.Blocked || len(d.provider.keys) != 0 {
+			t.Errorf("contended: %+v", res)
+		}
+		d.book.trouble = nil
+		// Too little time to hear the answer: nothing is claimed.
+		ctx, cancel := context.WithTimeout(t.Context(), timeout-1)
+		defer cancel()
+		if res := reminder.Run(d.Sender)(ctx, d.delivery("t3")); res.Verdict != job.Unconfirmed || d.book.get().Version != 0 {
+			t.Errorf("no time: %+v, %+v", res, d.book.get())
+		}
+		// The acceptance is known, its completion is not: left, and the next one looks it up.
+		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+			d.book.trouble = ledger.ErrUnavailable
+			return s.accept(), nil
+		}
+		if res := d.deliver("t4"); res.Verdict != job.Unconfirmed {
+			t.Errorf("completion lost: %+v", res)
+		}
+		d.book.trouble, d.provider.send = nil, nil
+		time.Sleep(budget + skew)
+		if res := d.deliver("t5"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, reminder.Sent, 1)
+	})
+}
+
+// A decision stands in for the look-up, once.
+func TestADecisionStandsInForTheLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, reminder.Abilities{})
+		d.provider.send = stuck
+		d.deliver("t1")
+		time.Sleep(time.Minute)
+		if got := class(t, d.deliver("t2")); got != job.Ambiguous {
+			t.Fatalf("class %s", got)
+		}
+		decide := func() {
+			t.Helper()
+			e, err := rules.Decide(d.book.get(), ledger.Decision{At: time.Now(), By: "ada", What: ledger.NotSent, Reason: "asked"})
+			if err == nil {
+				e, err = rules.Reopen(e, d.delivery("r"), time.Now())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.book.entry = e
+		}
+		decide()
+		d.provider.send = stuck
+		if got := class(t, d.deliver("t3")); got != job.Transient {
+			t.Errorf("after the decision it is sent, not looked up: %s", got)
+		}
+		time.Sleep(time.Minute)
+		if got := class(t, d.deliver("t4")); got != job.Ambiguous {
+			t.Errorf("the decision was good for one: %s", got)
+		}
+		decide()
+		d.provider.send = nil
+		d.deliver("t5")
+		d.want(ledger.Done, reminder.Sent, 1)
+	})
+}

@@ -1,0 +1,147 @@
+package reservation
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"sync"
+
+	"acklast"
+)
+
+//go:embed sample.json
+var sample string
+
+// Kind is the kind of job that expires a hold. A late expiry still runs: the units are owed to
+// somebody. The key and the transition commit in one transaction, so no lease is needed: of any number of
+// deliveries one commits and the others find the entry final.
+func Kind() acklast.Kind {
+	return acklast.Define(acklast.Definition[Payload]{
+		Name:  KindName,
+		Key:   func(p Payload) (string, []string) { return p.ReservationID, []string{p.CommandID} },
+		Check: Payload.check,
+		Late:  acklast.RunLate,
+		Tables: []acklast.Table{
+			{Name: reservations, PartitionKey: "reservation_id"},
+			{Name: resources, PartitionKey: "resource_id"},
+		},
+		// An expiry moves a reservation that is there, and gives its units back.
+		Grants: func(func(string) string) ([]acklast.Grant, error) {
+			return []acklast.Grant{
+				{Table: reservations, Actions: []string{"dynamodb:GetItem", "dynamodb:UpdateItem"}},
+				{Table: resources, Actions: []string{"dynamodb:UpdateItem"}},
+			}, nil
+		},
+		Samples: []acklast.Sample{{Name: "reservation-expire", Body: sample}},
+	}, func(_ context.Context, s acklast.Services) (acklast.Runner[Payload], error) {
+		return &expirer{store: NewStore(s.DynamoDB, nil, s.Stack, s.Now)}, nil
+	})
+}
+
+// expirer runs expiry jobs.
+type expirer struct {
+	store *Store
+	queue perResource
+}
+
+// startOvers bounds how often a job looks again at a reservation that moved under its eyes; each
+// time it moved one state further, and there are only two to move through.
+const startOvers = 3
+
+// errMoved: the reservation changed between two looks.
+var errMoved = errors.New("the reservation moved")
+
+// Run makes one attempt.
+func (x *expirer) Run(ctx context.Context, j *acklast.Job[Payload]) error {
+	// Expiries of one resource in one batch take turns; side by side their transactions would
+	// cancel each other.
+	done, err := x.queue.enter(ctx, j.Payload.ResourceID)
+	if err != nil {
+		return acklast.Contended("wait for the resource: " + err.Error())
+	}
+	defer done()
+
+	for range startOvers {
+		if err := x.release(ctx, j); !errors.Is(err, errMoved) {
+			return err
+		}
+	}
+	return acklast.Contended("the reservation kept moving")
+}
+
+// release ends the job in one transaction if the hold is stale. Its error is errMoved when the
+// reservation changed between two looks and the caller has to look again.
+func (x *expirer) release(ctx context.Context, j *acklast.Job[Payload]) error {
+	s, p := x.store, j.Payload
+	err := j.Commit(ctx, Released, s.change(p, Held, Expired), s.returnUnits(p))
+	var refused *acklast.RefusedError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Index == 1 {
+		return acklast.Rejected("resource %s of reservation %s does not exist", p.ResourceID, p.ReservationID)
+	}
+	found, err := s.found(ctx, p.ReservationID, refused.Item)
+	if errors.Is(err, ErrNotFound) {
+		return acklast.Rejected("reservation %s does not exist", p.ReservationID)
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case found.Payload != p:
+		return acklast.Rejected("reservation %s is held by command %q for %d units of %q, the job says command %q for %d units of %q",
+			p.ReservationID, found.CommandID, found.Units, found.ResourceID, p.CommandID, p.Units, p.ResourceID)
+	case found.State == Confirmed || found.State == Expired || found.State == Abandoned:
+		// These states are never left under this command, so no condition is needed on them.
+		return j.Commit(ctx, Superseded)
+	case found.ExpiresAt.After(s.now()):
+		return acklast.NotBefore(found.ExpiresAt, fmt.Sprintf("reservation %s is held", p.ReservationID))
+	case found.State == Placing:
+		// Nobody took units yet. From here on nobody can: a late commit finds "abandoned".
+		if err := j.Commit(ctx, Superseded, s.change(p, Placing, Abandoned)); !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return errMoved
+}
+
+// perResource lets one goroutine at a time work on a resource.
+type perResource struct {
+	mu     sync.Mutex
+	queues map[string]*turn
+}
+
+type turn struct {
+	taken   chan struct{}
+	waiting int
+}
+
+func (q *perResource) enter(ctx context.Context, id string) (leave func(), err error) {
+	q.mu.Lock()
+	if q.queues == nil {
+		q.queues = map[string]*turn{}
+	}
+	t := q.queues[id]
+	if t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		q.queues[id] = t
+	}
+	t.waiting++
+	q.mu.Unlock()
+
+	forget := func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			delete(q.queues, id)
+		}
+	}
+	select {
+	case t.taken <- struct{}{}:
+		return func() { <-t.taken; forget() }, nil
+	case <-ctx.Done():
+		forget()
+		return nil, ctx.Err()
+	}
+}

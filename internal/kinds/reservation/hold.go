@@ -1,0 +1,188 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/go-json-experiment/json"
+
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+)
+
+// Hold asks for units of a resource until a time.
+type Hold struct {
+	Payload
+	// ExpiresAt is when the hold becomes stale, in whole milliseconds.
+	ExpiresAt time.Time
+	// Deadline is when the expiry should have happened; zero means that its budget is by count only.
+	Deadline time.Time
+}
+
+// Sender sends a job's message to the source lane. It returns nil only when SQS confirmed it.
+type Sender func(ctx context.Context, body string, notBefore time.Time) error
+
+// Desk places and confirms holds: the producer's side.
+type Desk struct {
+	store *Store
+	send  Sender
+}
+
+// NewDesk returns a desk that sends its expiry jobs with send.
+func NewDesk(s *Store, send Sender) *Desk { return &Desk{store: s, send: send} }
+
+// Job returns the body of the job that expires the hold.
+func (h Hold) Job() (string, error) {
+	payload, err := json.Marshal(h.Payload)
+	if err != nil {
+		return "", fmt.Errorf("encode payload: %w", err)
+	}
+	body, err := json.Marshal(job.Envelope{Kind: KindName, NotBefore: h.ExpiresAt, Deadline: h.Deadline, Payload: payload})
+	if err != nil {
+		return "", fmt.Errorf("encode job: %w", err)
+	}
+	return string(body), nil
+}
+
+// Hold takes the units, in three steps of which each may be the last one that happens: the
+// reservation is put as placing, its expiry job is sent, and one transaction makes it held and takes
+// the units. So a hold cannot exist whose expiry was never sent, and a crash on the way leaves at
+// most a placing reservation without units, which its job abandons when due.
+//
+// Repeating a Hold with the same values is safe and completes what an earlier call began. Its errors
+// are ErrTaken, ErrNoCapacity, ErrNotFound (of the resource), ErrCommandUsed, a *StateError when the
+// job was faster, or the table's or queue's own.
+//
+// After ErrNoCapacity the reservation stays placing until its job is due: were it freed at once for
+// another command, that job would find a stranger and raise a false alarm.
+func (k *Desk) Hold(ctx context.Context, h Hold) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	h.ExpiresAt = h.ExpiresAt.UTC().Truncate(time.Millisecond)
+	body, err := h.Job()
+	if err != nil {
+		return err
+	}
+	key, err := h.Key()
+	if err != nil {
+		return err
+	}
+	if held, err := k.place(ctx, h); held || err != nil {
+		return err
+	}
+	if err := k.send(ctx, body, h.ExpiresAt); err != nil {
+		return fmt.Errorf("send the expiry of reservation %s: %w", h.ReservationID, err)
+	}
+	return k.take(ctx, h, key)
+}
+
+// place puts the reservation as placing, or finds that an earlier call of the same hold already did;
+// held is true when that call even took the units.
+func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
+	s := k.store
+	err = s.ledger.Transact(ctx, types.TransactWriteItem{Put: &types.Put{
+		TableName: &s.reservations,
+		Item: item{
+			"reservation_id": str(h.ReservationID), "command_id": str(h.CommandID), "resource_id": str(h.ResourceID),
+			"units": num(h.Units), "state": str(string(Placing)),
+			"expires_at": num(h.ExpiresAt.UnixMilli()), "updated_at": num(s.now().UnixMilli()),
+		},
+		ConditionExpression: aws.String(
+			"attribute_not_exists(#id) OR (#state IN (:expired, :abandoned) AND #command <> :command)"),
+		ExpressionAttributeNames: map[string]string{"#id": "reservation_id", "#state": "state", "#command": "command_id"},
+		ExpressionAttributeValues: item{
+			":expired": str(string(Expired)), ":abandoned": str(string(Abandoned)), ":command": str(h.CommandID),
+		},
+	}})
+	var refused *dynamo.ItemError
+	if !errors.As(err, &refused) {
+		return false, wrap("place reservation "+h.ReservationID, err)
+	}
+	found, err := s.found(ctx, h.ReservationID, refused.Item)
+	if err != nil {
+		return false, err
+	}
+	if found.Payload != h.Payload || !found.ExpiresAt.Equal(h.ExpiresAt) {
+		return false, fmt.Errorf("%w: %w", ErrTaken, &StateError{found})
+	}
+	switch found.State {
+	case Placing:
+		return false, nil
+	case Held:
+		return true, nil
+	}
+	return false, &StateError{found}
+}
+
+// take makes the reservation held and takes the units, if its job can still run.
+func (k *Desk) take(ctx context.Context, h Hold, key string) error {
+	s := k.store
+	err := s.ledger.Transact(ctx, s.change(h.Payload, Placing, Held), s.takeUnits(h.Payload), s.ledger.Runnable(key))
+	var refused *dynamo.ItemError
+	if !errors.As(err, &refused) {
+		return wrap("take reservation "+h.ReservationID, err)
+	}
+	switch refused.Index {
+	case 1:
+		_, err := s.get(ctx, s.resources, "resource_id", h.ResourceID)
+		if err == nil {
+			err = ErrNoCapacity
+		}
+		return fmt.Errorf("resource %s: %w", h.ResourceID, err)
+	case 2:
+		return fmt.Errorf("hold %s of reservation %s: %w", h.CommandID, h.ReservationID, ErrCommandUsed)
+	}
+	found, err := s.found(ctx, h.ReservationID, refused.Item)
+	if err != nil {
+		return err
+	}
+	if found.Payload == h.Payload && found.State == Held {
+		return nil // by a call of ours whose answer was lost
+	}
+	return &StateError{found}
+}
+
+// Confirm makes a held reservation permanent. The state decides, not the clock: a stale hold that
+// nobody released yet can still be confirmed, and of a confirmation and an expiry that race one
+// wins. It is a transaction so that a conflict with that expiry is tried again in place. Repeating it
+// is safe. Its errors are ErrNotFound, a *StateError, or the table's own.
+func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) error {
+	s := k.store
+	err := s.ledger.Transact(ctx, types.TransactWriteItem{Update: &types.Update{
+		TableName:                &s.reservations,
+		Key:                      item{"reservation_id": str(reservationID)},
+		UpdateExpression:         aws.String("SET #state = :confirmed, #updated = :now"),
+		ConditionExpression:      aws.String("#state = :held AND #command = :command"),
+		ExpressionAttributeNames: map[string]string{"#state": "state", "#command": "command_id", "#updated": "updated_at"},
+		ExpressionAttributeValues: item{
+			":held": str(string(Held)), ":confirmed": str(string(Confirmed)), ":command": str(commandID),
+			":now": num(s.now().UnixMilli()),
+		},
+	}})
+	var refused *dynamo.ItemError
+	if !errors.As(err, &refused) {
+		return wrap("confirm reservation "+reservationID, err)
+	}
+	found, err := s.found(ctx, reservationID, refused.Item)
+	if err != nil {
+		return err
+	}
+	if found.State == Confirmed && found.CommandID == commandID {
+		return nil
+	}
+	return &StateError{found}
+}
+
+// found returns the reservation that refused a write: what the engine returned, or one consistent
+// read where it returned nothing.
+func (s *Store) found(ctx context.Context, reservationID string, refused item) (Reservation, error) {
+	if refused != nil {
+		return readReservation(refused), nil
+	}
+	return s.Get(ctx, reservationID)
+}

@@ -1,0 +1,119 @@
+// Package reservation holds capacity for a while and gives it back exactly once.
+//
+// A resource has a capacity; a reservation takes units of it. The promise of this package is that
+// capacity always adds up: available units plus the units of held and confirmed reservations equal
+// the resource's capacity, whatever is repeated, raced or killed.
+//
+//	            Desk.Hold                 Desk.Confirm
+//	(absent) ───▶ placing ───────▶ held ──────────────▶ confirmed
+//	                 │    takes the  │
+//	     due job, no │    units      │ due job, gives
+//	     units taken ▼               ▼ the units back
+//	             abandoned        expired
+//
+// Only the transition placing → held takes units and only held → expired returns them, each in one
+// transaction with the reservation's own state.
+package reservation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+)
+
+// KindName is the kind of the job that expires a hold.
+const KindName = "reservation.expire"
+
+// MaxUnits is the most units of one reservation: what every JSON reader holds exactly.
+const MaxUnits = 1<<53 - 1
+
+// State is where a reservation stands.
+type State string
+
+// The states. A reservation that is expired or abandoned may be held anew by another command.
+const (
+	Placing   State = "placing"
+	Held      State = "held"
+	Confirmed State = "confirmed"
+	Expired   State = "expired"
+	Abandoned State = "abandoned"
+)
+
+// Outcomes of a finished expiry job, as the ledger keeps them.
+const (
+	// Released: the hold was stale; its units went back to the resource.
+	Released = "released"
+	// Superseded: there was nothing to release: confirmed in time, or never held.
+	Superseded = "superseded"
+)
+
+// Payload is the payload of an expiry job.
+type Payload struct {
+	ReservationID string `json:"reservationId"`
+	// CommandID names the hold that is to expire; a reservation may be held anew later.
+	CommandID  string `json:"commandId"`
+	ResourceID string `json:"resourceId"`
+	Units      int64  `json:"units"`
+}
+
+func (p Payload) check() error {
+	if err := job.CheckID("reservationId", p.ReservationID); err != nil {
+		return err
+	}
+	if err := job.CheckID("commandId", p.CommandID); err != nil {
+		return err
+	}
+	if err := job.CheckID("resourceId", p.ResourceID); err != nil {
+		return err
+	}
+	if p.Units < 1 || p.Units > MaxUnits {
+		return job.InvalidPayload("units is %d, want 1 to %d", p.Units, int64(MaxUnits))
+	}
+	return nil
+}
+
+// Key returns the key of the job that expires the hold.
+func (p Payload) Key() (string, error) { return job.Key(KindName, p.ReservationID, p.CommandID) }
+
+// Reservation is one reservation as it is stored.
+type Reservation struct {
+	Payload
+	State State `json:"state"`
+	// ExpiresAt is when the hold becomes stale. Until then no job can release it.
+	ExpiresAt time.Time `json:"expiresAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// Balance is a resource's account.
+type Balance struct {
+	ResourceID string `json:"resourceId"`
+	Capacity   int64  `json:"capacity"`
+	Available  int64  `json:"available"`
+	Held       int64  `json:"held"`
+	Confirmed  int64  `json:"confirmed"`
+}
+
+// AddsUp says whether no unit was lost or made up.
+func (b Balance) AddsUp() bool { return b.Available+b.Held+b.Confirmed == b.Capacity }
+
+// Conditions of holding and confirming.
+var (
+	// ErrNotFound: there is no such reservation or resource.
+	ErrNotFound = errors.New("not found")
+	// ErrNoCapacity: the resource has too few units available.
+	ErrNoCapacity = errors.New("not enough units available")
+	// ErrTaken: another command, or another hold under the same command, has the reservation.
+	ErrTaken = errors.New("reservation is taken")
+	// ErrCommandUsed: the expiry job of this command is already over, so a hold under it could
+	// never expire.
+	ErrCommandUsed = errors.New("command id was used before")
+)
+
+// StateError: the reservation is not in the state that the change needs.
+type StateError struct{ Found Reservation }
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("reservation %s is %s (command %s)", e.Found.ReservationID, e.Found.State, e.Found.CommandID)
+}

@@ -1,0 +1,123 @@
+package acklast
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/google/uuid"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/operations"
+	"acklast/internal/redrive"
+	"acklast/internal/telemetry"
+	"acklast/internal/worker"
+)
+
+// StartWorker is the main function of the worker's Lambda function. It serves until Lambda ends the
+// process; what keeps it from starting it says on standard error, with exit status 1.
+func StartWorker(kinds ...Kind) {
+	exit("worker", process{os.Getenv, os.Stdout, serve}.worker(context.Background(), kinds))
+}
+
+// StartRedrive is the main function of the redrive's Lambda function.
+func StartRedrive(kinds ...Kind) {
+	exit("redrive", process{os.Getenv, os.Stdout, serve}.redrive(context.Background(), kinds))
+}
+
+func serve(handler any) { lambda.Start(handler) }
+
+func exit(function string, err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, function+":", err)
+		os.Exit(1)
+	}
+}
+
+// process is what a function gets from outside.
+type process struct {
+	getenv func(string) string
+	out    io.Writer
+	serve  func(handler any)
+}
+
+func (p process) worker(ctx context.Context, kinds []Kind) error {
+	config, err := worker.ParseConfig(p.getenv)
+	if err != nil {
+		return err
+	}
+	aws, err := awsclient.Load(ctx)
+	if err != nil {
+		return err
+	}
+	db := awsclient.DynamoDB(aws)
+	metrics := telemetry.NewRecorder(p.out, config.Names.Stack, time.Now)
+	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now, OnConflict: metrics.Conflict})
+	log := telemetry.NewLogger(p.out, config.LogLevel)
+	services := Services{
+		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
+		core: &core{
+			store: store, rules: config.Rules,
+			leaseSkew: config.LeaseSkew, attemptLeft: config.StartMargin - config.HandoverMargin,
+		},
+	}
+	running := make([]job.Kind, len(kinds))
+	for i, k := range kinds {
+		if running[i], err = k.start(ctx, services); err != nil {
+			return err
+		}
+	}
+	handler := worker.New(config, worker.Dependencies{
+		Ledger: store,
+		Lanes: lanes.New(awsclient.SQS(aws), lanes.URLs{
+			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
+		}),
+		Runs:    redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
+		Kinds:   job.NewCatalogue(running...),
+		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
+	})
+	p.serve(handler.Handle)
+	return nil
+}
+
+func (p process) redrive(ctx context.Context, kinds []Kind) error {
+	config, err := redrive.ParseConfig(p.getenv)
+	if err != nil {
+		return err
+	}
+	aws, err := awsclient.Load(ctx)
+	if err != nil {
+		return err
+	}
+	db := awsclient.DynamoDB(aws)
+	service := redrive.New(config, redrive.Dependencies{
+		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
+		Queues: lanes.New(awsclient.SQS(aws), lanes.URLs{
+			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
+		}),
+		Table:    operations.New(db, config.Names.OperationsTable),
+		Kinds:    catalogue(kinds),
+		Log:      telemetry.NewLogger(p.out, config.LogLevel),
+		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
+		Now:      time.Now,
+		ID:       uuid.NewString,
+	})
+	p.serve(service.Handle)
+	return nil
+}
+
+// catalogue holds kinds whose jobs are only read.
+func catalogue(kinds []Kind) job.Catalogue {
+	reading := make([]job.Kind, len(kinds))
+	for i, k := range kinds {
+		reading[i] = k.kind
+	}
+	return job.NewCatalogue(reading...)
+}

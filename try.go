@@ -1,0 +1,102 @@
+package acklast
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/google/uuid"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
+)
+
+// NewServices builds services as StartWorker does, with the stack's default numbers. It is for tests
+// that try a kind against an engine; the fields of the result may be replaced before they are used.
+func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
+	db := awsclient.DynamoDB(cfg)
+	n := topology.Default()
+	return Services{
+		AWS: cfg, DynamoDB: db, Stack: stack, Getenv: os.Getenv, Now: now, Log: slog.New(slog.DiscardHandler),
+		core: &core{
+			store: dynamo.New(db, topology.NamesOf(stack).LedgerTable, dynamo.Options{Now: now}),
+			rules: ledger.Rules{
+				Retry:       retry.Policy{Base: n.BackoffBase, Cap: n.BackoffCap, MaxAttempts: n.MaxAttempts, AttemptTime: n.AttemptTime},
+				MaxRedrives: n.MaxRedrives, Retention: n.LedgerRetention,
+			},
+			leaseSkew: n.LeaseSkew, attemptLeft: n.StartMargin - n.HandoverMargin,
+		},
+	}
+}
+
+// Verdict is what one attempt came to.
+type Verdict string
+
+// The verdicts.
+const (
+	// Committed: the effect is durable, by this attempt.
+	Committed Verdict = "committed"
+	// Duplicate: the job had ended before.
+	Duplicate Verdict = "duplicate"
+	// Waiting: nothing was attempted: the job is not due, is held by another delivery, or is contended.
+	Waiting Verdict = "waiting"
+	// Isolated: the job is isolated in the ledger.
+	Isolated Verdict = "isolated"
+	// Unconfirmed: a call failed as a whole; whether it wrote is unknown.
+	Unconfirmed Verdict = "unconfirmed"
+	// Failed: the attempt failed.
+	Failed Verdict = "failed"
+)
+
+var verdicts = map[job.Verdict]Verdict{
+	job.Committed: Committed, job.Duplicate: Duplicate, job.Blocked: Waiting,
+	job.FoundIsolated: Isolated, job.Unconfirmed: Unconfirmed, job.Failed: Failed,
+}
+
+// Tried is what Kind.Try came to.
+type Tried struct {
+	Verdict Verdict
+	// Outcome is the job's outcome, if it has ended.
+	Outcome string
+	// Until is when a waiting job may be tried again; zero means soon.
+	Until time.Time
+	// Err says why, for every verdict but Committed and Duplicate.
+	Err error
+}
+
+// Starter tries the jobs of one kind, for tests. Kind.Start makes one.
+type Starter struct {
+	kind job.Kind
+	now  func() time.Time
+}
+
+// Start builds the kind's runner from the services, for tests.
+func (k Kind) Start(ctx context.Context, s Services) (*Starter, error) {
+	running, err := k.start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Starter{kind: running, now: s.Now}, nil
+}
+
+// Try makes one attempt at a job, as a delivery of its own and without the worker around it: no queue,
+// no budget, and a job that is not due is tried all the same. It is for tests.
+func (s *Starter) Try(ctx context.Context, body string) (Tried, error) {
+	read, err := job.NewCatalogue(s.kind).Read(body)
+	if err != nil {
+		return Tried{}, fmt.Errorf("read job: %w", err)
+	}
+	id := uuid.NewString()
+	r := s.kind.Run(ctx, job.Delivery{
+		Message: job.Message{ID: id, Body: body, SentAt: s.now()}, Lane: job.Source,
+		Envelope: read.Envelope, Key: read.Key, Subject: read.Subject, Payload: read.Payload, Token: id,
+	})
+	return Tried{Verdict: verdicts[r.Verdict], Outcome: r.Detail, Until: r.Until, Err: r.Err}, nil
+}
