@@ -18,6 +18,7 @@ import (
 	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/telemetry"
+	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
 
@@ -76,7 +77,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 	}
 	handler := worker.New(config, worker.Dependencies{
 		Ledger: store,
-		Lanes: lanes.New(awsclient.SQS(aws), lanes.URLs{
+		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Runs:    redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
@@ -99,7 +100,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	db := awsclient.DynamoDB(aws)
 	service := redrive.New(config, redrive.Dependencies{
 		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
-		Queues: lanes.New(awsclient.SQS(aws), lanes.URLs{
+		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    operations.New(db, config.Names.OperationsTable),

@@ -20,7 +20,7 @@ func started(env map[string]string, serve func(any)) process {
 }
 
 func workerEnvironment() map[string]string {
-	return worker.Environment("shop", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	return worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 }
 
 func TestTheWorkerNamesAMissingVariable(t *testing.T) {

@@ -33,13 +33,14 @@ var mayUse = map[string][]string{
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":             {".", "internal/operations", "internal/demo", "cmd/", "infra/"},
 	"internal/operations":          {"."},
-	"internal/kinds":               {"functions/", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra/"},
 }
 
 // mayNeed lists, for some packages, all of the module that they may import.
 var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
+	"internal/env":                {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},
 	"internal/telemetry":          {"internal/job"},
@@ -47,7 +48,7 @@ var mayNeed = map[string][]string{
 	"internal/local/fakeprovider": {},
 	"internal/awsclient":          {},
 	"internal/lanes":              {"internal/job", "internal/retry", "internal/topology"},
-	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/topology"},
+	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},
 }

@@ -176,10 +176,10 @@ func (c *cli) intercept(hook func(operation string, w http.ResponseWriter) bool)
 }
 
 // received takes everything that is ready in a queue.
-func received(t *testing.T, aws *local.AWS, q lanes.Queue) []job.Message {
+func received(t *testing.T, aws *local.AWS, q job.Queue) []job.Message {
 	t.Helper()
 	u := aws.QueueURLs()
-	client := lanes.New(sqsClient(aws), lanes.URLs{Source: u.Source, Recovery: u.Recovery, DLQ: u.DLQ})
+	client := lanes.New(sqsClient(aws), topology.QueueURLs{Source: u.Source, Recovery: u.Recovery, DLQ: u.DLQ})
 	var all []job.Message
 	for {
 		got, err := client.Receive(t.Context(), q, 10, time.Minute, 0)

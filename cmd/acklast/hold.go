@@ -143,7 +143,7 @@ func (a *app) hold(ctx context.Context, h reservation.Hold, capacity int64) erro
 	if err != nil {
 		return err
 	}
-	queue, err := t.lanes(ctx, lanes.ToSource)
+	queue, err := t.lanes(ctx, job.Source)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (a *app) hold(ctx context.Context, h reservation.Hold, capacity int64) erro
 		}
 	}
 	desk := reservation.NewDesk(store, func(ctx context.Context, body string, notBefore time.Time) error {
-		return queue.Send(ctx, lanes.ToSource, []lanes.Move{c.move(body, notBefore, a.now())})[0]
+		return queue.Send(ctx, job.Source, []lanes.Move{c.move(body, notBefore, a.now())})[0]
 	})
 	if err := desk.Hold(ctx, h); err != nil {
 		return t.holdError(h, err)

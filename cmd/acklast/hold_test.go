@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
-	"acklast/internal/lanes"
 )
 
 func hold(more string) []string {
@@ -43,7 +43,7 @@ func TestHoldAndConfirm(t *testing.T) {
 		t.Errorf("report is %+v, want no deadline and one unit", no)
 	}
 	time.Sleep(10 * time.Millisecond)
-	if got := received(t, aws, lanes.ToSource); len(got) != 1 || strings.Contains(got[0].Body, "deadline") {
+	if got := received(t, aws, job.Source); len(got) != 1 || strings.Contains(got[0].Body, "deadline") {
 		t.Errorf("source holds %q, want the expiry without a deadline", bodies(got))
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"acklast/internal/local/fakeprovider"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 // localReport says what "acklast local" started, once it is ready.
@@ -42,7 +41,7 @@ type localReport struct {
 	// Provider is the address of the provider that reminders go through; GET /messages lists what it accepted.
 	Provider string `json:"providerUrl"`
 	// Paused are the lanes that are not received from.
-	Paused []job.Lane `json:"paused"`
+	Paused []job.Queue `json:"paused"`
 	// Processes are the process ids of the worker.
 	Processes []int `json:"processes"`
 }
@@ -144,16 +143,16 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 }
 
 // check reads the flags that no start could honour.
-func (o localOptions) check() (paused []job.Lane, err error) {
+func (o localOptions) check() (paused []job.Queue, err error) {
 	if o.port < 0 || o.port > 65535 {
 		return nil, refuse("--port is %d, want 0 to 65535", o.port)
 	}
 	if o.processes < 1 {
 		return nil, refuse("--processes is %d, want at least 1", o.processes)
 	}
-	paused = []job.Lane{}
+	paused = []job.Queue{}
 	for _, name := range o.pause {
-		lane := job.Lane(strings.TrimSpace(name))
+		lane := job.Queue(strings.TrimSpace(name))
 		if lane != job.Source && lane != job.Recovery {
 			return nil, refuse("--pause names %q, want %s or %s", name, job.Source, job.Recovery)
 		}
@@ -243,8 +242,8 @@ func (a *app) redriveFunction(binary string, settings topology.Settings, numbers
 	}
 	return []local.Function{{
 		Name: topology.NamesOf(a.stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
-		EnvFor: func(urls worker.QueueURLs) map[string]string {
-			return redrive.LocalEnvironment(a.stack, redrive.QueueURLs(urls), settings, numbers)
+		EnvFor: func(urls topology.QueueURLs) map[string]string {
+			return redrive.LocalEnvironment(a.stack, urls, settings, numbers)
 		},
 	}}
 }

@@ -16,7 +16,7 @@ import (
 
 // laneReport says whether a lane is received from.
 type laneReport struct {
-	Lane job.Lane `json:"lane"`
+	Lane job.Queue `json:"lane"`
 	// Mapping is the id of the lane's event source mapping.
 	Mapping string `json:"mapping"`
 	// State is the mapping's, in Lambda's words: "Disabled", or "Disabling" for some seconds before.
@@ -47,12 +47,12 @@ func laneCommand(a *app, use string, enabled bool, short, long string) *cobra.Co
 		Use: use + " source|recovery", Short: short, Long: long, Example: "  acklast " + use + " recovery",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: names,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.setLane(cmd.Context(), job.Lane(args[0]), enabled)
+			return a.setLane(cmd.Context(), job.Queue(args[0]), enabled)
 		}),
 	}
 }
 
-func (a *app) setLane(ctx context.Context, lane job.Lane, enabled bool) error {
+func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {
 	t, err := a.connect(ctx)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"acklast/internal/redrive"
+	"acklast/internal/retry"
 	"acklast/internal/topology"
 )
 
@@ -328,20 +329,9 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 		if resp.Run != nil && (resp.Run.State != redrive.Active || resp.Run.OwnerGone) {
 			return resp, nil
 		}
-		if err := wait(ctx, pollEvery); err != nil {
+		if err := retry.Sleep(ctx, pollEvery); err != nil {
 			return resp, err
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -493,7 +483,7 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 					// It was refused, and an asynchronous request cannot say why.
 					return g.ask(ctx, r)
 				}
-				if err := wait(ctx, pollEvery/4); err != nil {
+				if err := retry.Sleep(ctx, pollEvery/4); err != nil {
 					return resp, err
 				}
 			}

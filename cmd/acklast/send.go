@@ -140,7 +140,7 @@ func (a *app) send(ctx context.Context, c *checker, jobs *source, file string) e
 	if err != nil {
 		return err
 	}
-	client, err := t.lanes(ctx, lanes.ToSource)
+	client, err := t.lanes(ctx, job.Source)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (a *app) goOn(file string, r sendReport) string {
 // all are answered. So there is always one line before which everything was attempted.
 type sending struct {
 	api interface {
-		Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error
+		Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
 	}
 	checker  *checker
 	stderr   io.Writer
@@ -277,7 +277,7 @@ func (s *sending) window(ctx context.Context, window []entry) []error {
 	results := make([][]error, len(batches))
 	var wait sync.WaitGroup
 	for i, batch := range batches {
-		wait.Go(func() { results[i] = s.api.Send(ctx, lanes.ToSource, batch) })
+		wait.Go(func() { results[i] = s.api.Send(ctx, job.Source, batch) })
 	}
 	wait.Wait()
 	for _, r := range results {

@@ -46,7 +46,7 @@ func TestSendOne(t *testing.T) {
 	r := c.must("send", body, "--attribute", "tenant=t=7", "--attribute", "path=/a")
 	contains(t, r.stdout, "KEY", "reservation.expire/r-é%2F1/c", "at once", c.stack+"-source")
 
-	got := received(t, aws, lanes.ToSource)
+	got := received(t, aws, job.Source)
 	if len(got) != 1 || got[0].Body != body {
 		t.Fatalf("queue holds %q, want the body unchanged", bodies(got))
 	}
@@ -110,7 +110,7 @@ func TestSendMany(t *testing.T) {
 			if r := decode[sendReport](t, try(c)); r.Sent != 25 || r.Failed != 0 || r.NextLine != 0 || r.Job != nil {
 				t.Errorf("report is %+v", r)
 			}
-			if got := bodies(received(t, aws, lanes.ToSource)); !slices.Equal(got, want) {
+			if got := bodies(received(t, aws, job.Source)); !slices.Equal(got, want) {
 				t.Errorf("queue holds %q", got)
 			}
 		})
@@ -123,7 +123,7 @@ func TestSendMany(t *testing.T) {
 		c, aws := embedded(t)
 		bad := "what was sent before is not looked at\n" + want[1] + "\n" + want[2] + "\n"
 		c.must("send", "--file", file(t, bad), "--from-line", "2")
-		if got := bodies(received(t, aws, lanes.ToSource)); !slices.Equal(got, want[1:3]) {
+		if got := bodies(received(t, aws, job.Source)); !slices.Equal(got, want[1:3]) {
 			t.Errorf("queue holds %q", got)
 		}
 	})
@@ -131,7 +131,7 @@ func TestSendMany(t *testing.T) {
 		c, aws := embedded(t)
 		pretty := "{\n  \"kind\": \"reservation.expire\",\n  \"payload\": {\"reservationId\": \"r\", \"commandId\": \"c\", \"resourceId\": \"x\", \"units\": 1}\n}"
 		c.must("send", "--file", file(t, "\n"+pretty+"\n"))
-		if got := bodies(received(t, aws, lanes.ToSource)); !slices.Equal(got, []string{pretty}) {
+		if got := bodies(received(t, aws, job.Source)); !slices.Equal(got, []string{pretty}) {
 			t.Errorf("queue holds %q", got)
 		}
 	})
@@ -270,7 +270,7 @@ func TestSendInterrupted(t *testing.T) {
 			}
 			c.env["AWS_ENDPOINT_URL"] = direct
 			c.must(strings.Fields(next)[1:]...)
-			if got := bodies(received(t, aws, lanes.ToSource)); len(slices.Compact(slices.Clone(got))) != total || len(got) != total {
+			if got := bodies(received(t, aws, job.Source)); len(slices.Compact(slices.Clone(got))) != total || len(got) != total {
 				t.Errorf("queue holds %d jobs", len(got))
 			}
 		})
@@ -298,7 +298,7 @@ type fakeLane struct {
 	decide func(ctx context.Context, body string) error
 }
 
-func (f fakeLane) Send(ctx context.Context, _ lanes.Queue, moves []lanes.Move) []error {
+func (f fakeLane) Send(ctx context.Context, _ job.Queue, moves []lanes.Move) []error {
 	errs := make([]error, len(moves))
 	for i, m := range moves {
 		errs[i] = f.decide(ctx, m.Message.Body)
@@ -394,7 +394,7 @@ func TestSendFailures(t *testing.T) {
 			t.Errorf("exit code %d, report %+v", r.code, report)
 		}
 		contains(t, r.stderr, fmt.Sprintf("line %d: not confirmed as sent", report.Failures[0].Line), "not today", "10 of 30 jobs are not confirmed")
-		if got := received(t, aws, lanes.ToSource); len(got) != 20 {
+		if got := received(t, aws, job.Source); len(got) != 20 {
 			t.Errorf("queue holds %d jobs", len(got))
 		}
 	})
@@ -418,13 +418,13 @@ func TestSendFailures(t *testing.T) {
 // serial takes one call at a time, for fakes that count.
 type serial struct {
 	api interface {
-		Send(context.Context, lanes.Queue, []lanes.Move) []error
+		Send(context.Context, job.Queue, []lanes.Move) []error
 	}
 }
 
 var serialTurn = make(chan struct{}, 1)
 
-func (s serial) Send(ctx context.Context, q lanes.Queue, moves []lanes.Move) []error {
+func (s serial) Send(ctx context.Context, q job.Queue, moves []lanes.Move) []error {
 	serialTurn <- struct{}{}
 	defer func() { <-serialTurn }()
 	return s.api.Send(ctx, q, moves)

@@ -12,6 +12,7 @@ import (
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/spf13/cobra"
 
+	"acklast/internal/job"
 	"acklast/internal/lanes"
 )
 
@@ -29,8 +30,8 @@ type statusReport struct {
 
 // laneStatus counts a lane's messages.
 type laneStatus struct {
-	Lane  lanes.Queue `json:"lane"`
-	Queue string      `json:"queue"`
+	Lane  job.Queue `json:"lane"`
+	Queue string    `json:"queue"`
 	// Scheduled messages are delayed by SQS, Ready ones wait for the worker, InFlight ones are with
 	// it or back off.
 	Scheduled int `json:"scheduled"`
@@ -79,7 +80,7 @@ func (a *app) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	queues := []lanes.Queue{lanes.ToSource, lanes.ToRecovery, lanes.ToDLQ}
+	queues := []job.Queue{job.Source, job.Recovery, job.DLQ}
 	client, err := t.lanes(ctx, queues...)
 	if err != nil {
 		return err
@@ -111,15 +112,15 @@ func (t *target) report(depths []lanes.Depth, ages map[string]oldestMessage) sta
 		}
 		return nil
 	}
-	lane := func(l lanes.Queue, queue string, d lanes.Depth) laneStatus {
+	lane := func(l job.Queue, queue string, d lanes.Depth) laneStatus {
 		return laneStatus{Lane: l, Queue: queue, Scheduled: d.Delayed, Ready: d.Visible, InFlight: d.InFlight, Oldest: oldest(queue)}
 	}
 	dlq := depths[2]
 	return statusReport{
 		Stack: t.names.Stack, Place: t.place,
 		Lanes: []laneStatus{
-			lane(lanes.ToSource, t.names.SourceQueue, depths[0]),
-			lane(lanes.ToRecovery, t.names.RecoveryQueue, depths[1]),
+			lane(job.Source, t.names.SourceQueue, depths[0]),
+			lane(job.Recovery, t.names.RecoveryQueue, depths[1]),
 		},
 		DLQ: dlqStatus{
 			Queue: t.names.DLQ, Isolated: dlq.Visible + dlq.InFlight + dlq.Delayed, InFlight: dlq.InFlight,
@@ -142,7 +143,7 @@ func printStatus(w io.Writer, r statusReport) {
 	for _, l := range r.Lanes {
 		row(w, l.Lane, l.Scheduled, l.Ready, l.InFlight, "-", age(l.Oldest))
 	}
-	row(w, lanes.ToDLQ, "-", "-", r.DLQ.InFlight, r.DLQ.Isolated, age(r.DLQ.Oldest))
+	row(w, job.DLQ, "-", "-", r.DLQ.InFlight, r.DLQ.Isolated, age(r.DLQ.Oldest))
 	if r.OldestNotTold != "" {
 		say(w, "Oldest: %s\n", plain(r.OldestNotTold))
 	}

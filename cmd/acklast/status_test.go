@@ -1,6 +1,7 @@
 package main
 
 import (
+	"acklast/internal/job"
 	"context"
 	"errors"
 	"strings"
@@ -11,8 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-
-	"acklast/internal/lanes"
 )
 
 func TestStatus(t *testing.T) {
@@ -24,14 +23,14 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	put(aws.QueueURLs().Source, 0)
-	received(t, aws, lanes.ToSource) // in flight
+	received(t, aws, job.Source) // in flight
 	put(aws.QueueURLs().Source, 0)
 	put(aws.QueueURLs().Source, 0)
 	for range 3 {
 		put(aws.QueueURLs().Recovery, 600)
 	}
 	put(aws.QueueURLs().DLQ, 0)
-	received(t, aws, lanes.ToDLQ)
+	received(t, aws, job.DLQ)
 	put(aws.QueueURLs().DLQ, 0)
 
 	got := decode[statusReport](t, c.must("status", "--output", "json"))

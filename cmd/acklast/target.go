@@ -22,6 +22,7 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
+	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
@@ -147,19 +148,19 @@ func reason(err error) string {
 }
 
 // lanes returns a client for the given queues of the stack, whose URLs it looks up.
-func (t *target) lanes(ctx context.Context, queues ...lanes.Queue) (*lanes.Client, error) {
-	var urls lanes.URLs
+func (t *target) lanes(ctx context.Context, queues ...job.Queue) (*lanes.Client, error) {
+	var urls topology.QueueURLs
 	var wait sync.WaitGroup
 	errs := make([]error, len(queues))
 	for i, q := range queues {
 		var name string
 		var url *string
 		switch q {
-		case lanes.ToSource:
+		case job.Source:
 			name, url = t.names.SourceQueue, &urls.Source
-		case lanes.ToRecovery:
+		case job.Recovery:
 			name, url = t.names.RecoveryQueue, &urls.Recovery
-		case lanes.ToDLQ:
+		case job.DLQ:
 			name, url = t.names.DLQ, &urls.DLQ
 		}
 		wait.Go(func() {

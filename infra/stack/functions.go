@@ -57,7 +57,7 @@ func newRedrive(st *stack, dist string) redriveFunction {
 		Description:                  jsii.String("Governs the DLQ; invoke it through the aliases operate and approve"),
 		Timeout:                      seconds(s.Infra.RedriveTimeout),
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
-		Environment:                  st.environment(redrive.Environment(s.Stack, redrive.QueueURLs(st.queueURLs()), s.Numbers, s.redrive())),
+		Environment:                  st.environment(redrive.Environment(s.Stack, st.queueURLs(), s.Numbers, s.redrive())),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
 		// A request that was given up must not come back later: the caller asks for the status, and
 		// says it again if it still wants it.
@@ -123,7 +123,7 @@ func (s Settings) redrive() topology.Redrive {
 }
 
 // workerEnvironment is the worker's environment, with the provider of reminders, if there is one.
-func workerEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
+func workerEnvironment(s Settings, urls topology.QueueURLs) map[string]string {
 	env := worker.Environment(s.Stack, urls, s.Numbers)
 	if s.Reminders.Provider != reminder.ProviderNone {
 		maps.Copy(env, s.Reminders.Environment())
@@ -131,8 +131,8 @@ func workerEnvironment(s Settings, urls worker.QueueURLs) map[string]string {
 	return env
 }
 
-func (st *stack) queueURLs() worker.QueueURLs {
-	return worker.QueueURLs{
+func (st *stack) queueURLs() topology.QueueURLs {
+	return topology.QueueURLs{
 		Source:   *st.queues.source.QueueUrl(),
 		Recovery: *st.queues.recovery.QueueUrl(),
 		DLQ:      *st.queues.dlq.QueueUrl(),

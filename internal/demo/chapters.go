@@ -45,7 +45,7 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 	for i := range moves {
 		moves[i] = lanes.Move{Message: job.Message{Body: body}, Delay: time.Until(h.ExpiresAt)}
 	}
-	for _, err := range s.queues.Send(ctx, lanes.ToSource, moves) {
+	for _, err := range s.queues.Send(ctx, job.Source, moves) {
 		if err != nil {
 			return row{}, err
 		}
@@ -120,7 +120,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 	for i, b := range bodies {
 		moves[i].Message.Body = b
 	}
-	for _, err := range s.queues.Send(ctx, lanes.ToSource, moves) {
+	for _, err := range s.queues.Send(ctx, job.Source, moves) {
 		if err != nil {
 			return row{}, err
 		}
@@ -142,7 +142,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 
 func (s *story) onDLQ(ctx context.Context, n int) func() (bool, error) {
 	return func() (bool, error) {
-		d, err := s.queues.Depth(ctx, lanes.ToDLQ)
+		d, err := s.queues.Depth(ctx, job.DLQ)
 		return d.Visible+d.InFlight == n, err
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 // ErrChecks: the story was told to its end, and something did not add up.
@@ -141,8 +140,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 		Logs: logs, Grace: time.Second,
 		Functions: []local.Function{{
 			Name: topology.NamesOf(stack).RedriveFunction, Binary: c.RedriveBinary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
-			EnvFor: func(urls worker.QueueURLs) map[string]string {
-				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			EnvFor: func(urls topology.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, urls, settings, numbers)
 			},
 		}},
 		// It can be asked what became of a request, but takes every request for another reminder.
@@ -161,7 +160,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 	s.env = env
 	urls, names, cfg := env.QueueURLs(), env.Names(), env.AWSConfig()
 	db := awsclient.DynamoDB(cfg)
-	s.queues = lanes.New(awsclient.SQS(cfg), lanes.URLs{Source: urls.Source, Recovery: urls.Recovery, DLQ: urls.DLQ})
+	s.queues = lanes.New(awsclient.SQS(cfg), topology.QueueURLs{Source: urls.Source, Recovery: urls.Recovery, DLQ: urls.DLQ})
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
 	s.store = reservation.NewStore(db, s.ledger, names.Stack, time.Now)
 	s.desk = reservation.NewDesk(s.store, s.send)
@@ -190,7 +189,7 @@ func (s *story) send(ctx context.Context, body string, notBefore time.Time) erro
 	if s.delay {
 		move.Delay = time.Until(notBefore)
 	}
-	return s.queues.Send(ctx, lanes.ToSource, []lanes.Move{move})[0]
+	return s.queues.Send(ctx, job.Source, []lanes.Move{move})[0]
 }
 
 // hold holds units of the room for a while and expects its job to be done in the end.
@@ -318,7 +317,7 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 	all := len(s.env.Provider().Accepted(""))
 	check("one acceptance each", len(wrong) == 0, describe(wrong, fmt.Sprintf("the provider accepted %d messages for %d reminders", all, len(s.accepted))))
 
-	dlq, err := s.queues.Depth(ctx, lanes.ToDLQ)
+	dlq, err := s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return err
 	}
@@ -355,7 +354,7 @@ func describe(wrong []string, right string) string {
 // dry says whether no message is left on the lanes.
 func (s *story) dry(ctx context.Context) (string, bool, error) {
 	var left []string
-	for _, q := range []lanes.Queue{lanes.ToSource, lanes.ToRecovery} {
+	for _, q := range []job.Queue{job.Source, job.Recovery} {
 		d, err := s.queues.Depth(ctx, q)
 		if err != nil {
 			return "", false, err

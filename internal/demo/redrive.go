@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"acklast/internal/lanes"
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
@@ -154,7 +154,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	for _, what := range slices.Sorted(maps.Keys(status.Run.Counts)) {
 		s.tell("  %3d × %s from %s to %s", status.Run.Counts[what], what, status.Run.Source, status.Run.Destination)
 	}
-	d, err := s.queues.Depth(ctx, lanes.ToDLQ)
+	d, err := s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return row{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
@@ -44,7 +45,7 @@ func (s *story) remind(ctx context.Context, name string, n int, end ledger.Statu
 	for i := range moves {
 		moves[i].Message.Body = body
 	}
-	return p, key, errors.Join(s.queues.Send(ctx, lanes.ToSource, moves)...)
+	return p, key, errors.Join(s.queues.Send(ctx, job.Source, moves)...)
 }
 
 func (s *story) reminders(ctx context.Context) (row, error) {

@@ -35,6 +35,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/retry"
 	"acklast/internal/topology"
 )
 
@@ -74,7 +75,7 @@ func New(api API, table string, opts Options) *Store {
 		opts.OnConflict = func() {}
 	}
 	if opts.Pause == nil {
-		opts.Pause = pause
+		opts.Pause = retry.Sleep
 	}
 	if opts.Random == nil {
 		opts.Random = rand.Float64
@@ -290,17 +291,6 @@ func (s *Store) wait(ctx context.Context, try int) error {
 		return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // checkKey refuses what DynamoDB would refuse and other engines store.

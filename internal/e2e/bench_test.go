@@ -78,14 +78,14 @@ func (e *embedded) withoutAWorker(n int) float64 {
 	for i := range moves {
 		moves[i].Message.Body = e.body(e.hold(fmt.Sprint("ceiling-", i), 1, 0))
 	}
-	for _, err := range e.queues.Send(e.Context(), lanes.ToDLQ, moves) {
+	for _, err := range e.queues.Send(e.Context(), job.DLQ, moves) {
 		if err != nil {
 			e.Fatal(err)
 		}
 	}
 	start := time.Now()
 	for got := 0; got < n; {
-		received, err := e.queues.Receive(e.Context(), lanes.ToDLQ, 10, time.Minute, 0)
+		received, err := e.queues.Receive(e.Context(), job.DLQ, 10, time.Minute, 0)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func (e *embedded) withoutAWorker(n int) float64 {
 		for _, m := range received {
 			messages = append(messages, m.Message)
 		}
-		for _, err := range e.queues.Delete(e.Context(), lanes.ToDLQ, messages) {
+		for _, err := range e.queues.Delete(e.Context(), job.DLQ, messages) {
 			if err != nil {
 				e.Fatal(err)
 			}

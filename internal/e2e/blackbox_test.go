@@ -104,10 +104,10 @@ func TestOneIsPutBackByHand(t *testing.T) {
 	s.restore(mended)
 	s.wantAvailable(98)
 	m := s.fromDLQ(s.body(mended))
-	if err := s.queues.Send(t.Context(), lanes.ToSource, []lanes.Move{{Message: m.Message}})[0]; err != nil {
+	if err := s.queues.Send(t.Context(), job.Source, []lanes.Move{{Message: m.Message}})[0]; err != nil {
 		t.Fatal(err)
 	}
-	if err := s.queues.Delete(t.Context(), lanes.ToDLQ, []job.Message{m.Message})[0]; err != nil {
+	if err := s.queues.Delete(t.Context(), job.DLQ, []job.Message{m.Message})[0]; err != nil {
 		t.Fatal(err)
 	}
 	e := s.ends(mended, ledger.Done)
@@ -164,7 +164,7 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 	s.restore(s.hold("neighbour", 2, 0))
 	h.Units = 2
 	moves = append(moves, lanes.Move{Message: job.Message{Body: s.body(h)}})
-	for _, err := range s.queues.Send(t.Context(), lanes.ToSource, moves) {
+	for _, err := range s.queues.Send(t.Context(), job.Source, moves) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
 )
@@ -51,7 +50,7 @@ func TestCallsOnTheWire(t *testing.T) {
 	if got := e.faults.Calls(); got["SendMessageBatch"] == 0 || got["SendMessageBatch"] > int(invocations.Load()) || got["DeleteMessageBatch"]+got["SendMessage"] > 0 {
 		t.Errorf("%d isolations in %d batches made the calls %v", n, invocations.Load(), got)
 	}
-	if d := e.depth(lanes.ToDLQ); d.Visible != n {
+	if d := e.depth(job.DLQ); d.Visible != n {
 		t.Errorf("the DLQ has %+v", d)
 	}
 }

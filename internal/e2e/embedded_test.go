@@ -38,7 +38,7 @@ func TestAcknowledgedOnlyAfterTheCommit(t *testing.T) {
 	}, Fault: faults.Delay(700 * time.Millisecond)})
 	h := e.place(e.hold("slow", 1, 0))
 	e.until("the commit has begun", begun.Load)
-	if d := e.depth(lanes.ToSource); d.InFlight != 1 {
+	if d := e.depth(job.Source); d.InFlight != 1 {
 		t.Errorf("before the commit the message is gone: %+v", d)
 	}
 	e.wantState(h, reservation.Held)
@@ -61,7 +61,7 @@ func TestKillBetweenCommitAndAcknowledgement(t *testing.T) {
 	e.ends(h, ledger.Done)
 	e.wantState(h, reservation.Expired)
 	e.wantAvailable(100)
-	if d := e.depth(lanes.ToSource); d.InFlight+d.Visible != 1 {
+	if d := e.depth(job.Source); d.InFlight+d.Visible != 1 {
 		t.Errorf("acknowledged without a response: %+v", d)
 	}
 	e.until("the redelivery is acknowledged", func() bool { return e.tally.Of(e.key(h))[local.Duplicate] == 1 })
@@ -81,7 +81,7 @@ func TestHundredConcurrentDeliveries(t *testing.T) {
 	for i := range moves {
 		moves[i].Message.Body = e.body(h)
 	}
-	for _, err := range e.queues.Send(t.Context(), lanes.ToSource, moves) {
+	for _, err := range e.queues.Send(t.Context(), job.Source, moves) {
 		if err != nil {
 			t.Fatal(err)
 		}

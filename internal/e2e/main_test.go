@@ -88,7 +88,7 @@ type system struct {
 	id string
 }
 
-func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.URLs, settings topology.Settings) *system {
+func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls topology.QueueURLs, settings topology.Settings) *system {
 	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
@@ -98,7 +98,7 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls lanes.UR
 		if !s.undelayed {
 			m.Delay = time.Until(notBefore)
 		}
-		return s.queues.Send(ctx, lanes.ToSource, []lanes.Move{m})[0]
+		return s.queues.Send(ctx, job.Source, []lanes.Move{m})[0]
 	})
 	if err := s.store.CreateResource(t.Context(), s.room(), 100); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func blackBox(t *testing.T) *system {
 			}
 			return *out.QueueUrl
 		}
-		urls := lanes.URLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
+		urls := topology.QueueURLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
 		s := newSystem(t, cfg, names, urls, topology.Default())
 		s.searching = &shared.searching
 		return s
@@ -166,7 +166,7 @@ func blackBox(t *testing.T) *system {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), lanes.URLs(urls), shared.settings)
+	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), topology.QueueURLs(urls), shared.settings)
 	s.searching = &shared.searching
 	return s
 }
@@ -234,7 +234,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, op
 		}
 	})
 	urls := env.QueueURLs()
-	e.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(urls), config.Settings)
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), topology.QueueURLs(urls), config.Settings)
 	return e
 }
 
@@ -272,7 +272,7 @@ func (s *system) place(h reservation.Hold) reservation.Hold {
 // send sends a message to the source lane.
 func (s *system) send(body string, attributes map[string]job.Attribute) {
 	s.Helper()
-	err := s.queues.Send(s.Context(), lanes.ToSource, []lanes.Move{{Message: job.Message{Body: body, Attributes: attributes}}})[0]
+	err := s.queues.Send(s.Context(), job.Source, []lanes.Move{{Message: job.Message{Body: body, Attributes: attributes}}})[0]
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func (s *system) wantAvailable(want int64) {
 	}
 }
 
-func (s *system) depth(q lanes.Queue) lanes.Depth {
+func (s *system) depth(q job.Queue) lanes.Depth {
 	s.Helper()
 	d, err := s.queues.Depth(s.Context(), q)
 	if err != nil {
@@ -369,7 +369,7 @@ func (s *system) fromDLQ(body string) (found lanes.Received) {
 	s.searching.Lock()
 	defer s.searching.Unlock()
 	s.until("the message is on the DLQ", func() bool {
-		received, err := s.queues.Receive(s.Context(), lanes.ToDLQ, 10, 5*time.Second, time.Second)
+		received, err := s.queues.Receive(s.Context(), job.DLQ, 10, 5*time.Second, time.Second)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -388,13 +388,13 @@ func (s *system) fromDLQ(body string) (found lanes.Received) {
 func (e *embedded) dry() {
 	e.Helper()
 	e.until("the lanes run dry", func() bool {
-		return e.depth(lanes.ToSource) == lanes.Depth{} && e.depth(lanes.ToRecovery) == lanes.Depth{}
+		return e.depth(job.Source) == lanes.Depth{} && e.depth(job.Recovery) == lanes.Depth{}
 	})
 }
 
 func (e *embedded) wantDLQ(want int) {
 	e.Helper()
-	if d := e.depth(lanes.ToDLQ); d.Visible+d.InFlight+d.Delayed != want {
+	if d := e.depth(job.DLQ); d.Visible+d.InFlight+d.Delayed != want {
 		e.Errorf("the DLQ has %+v, want %d messages", d, want)
 	}
 }

@@ -55,7 +55,7 @@ func TestWorkerMemory(t *testing.T) {
 	}
 	var early float64
 	for jobs := step; jobs <= 100_000; jobs += step {
-		for _, err := range e.queues.Send(t.Context(), lanes.ToSource, moves) {
+		for _, err := range e.queues.Send(t.Context(), job.Source, moves) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestRedriveMemory(t *testing.T) {
 			moves[i] = lanes.Move{Message: job.Message{Body: g.body(h),
 				Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, Error: "down", At: time.Now().UTC()}}}
 		}
-		for _, err := range g.queues.Send(t.Context(), lanes.ToDLQ, moves) {
+		for _, err := range g.queues.Send(t.Context(), job.DLQ, moves) {
 			if err != nil {
 				t.Fatal(err)
 			}

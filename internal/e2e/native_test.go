@@ -44,7 +44,7 @@ func TestWhatTheWorkerNeverHandledIsMovedBySQS(t *testing.T) {
 	// Put back by hand once the worker is well again, it is a job like any other.
 	mend()
 	e.restore(h)
-	if err := e.queues.Send(t.Context(), lanes.ToSource, []lanes.Move{{Message: m.Message}})[0]; err != nil {
+	if err := e.queues.Send(t.Context(), job.Source, []lanes.Move{{Message: m.Message}})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if got := e.ends(h, "done"); got.Outcome != reservation.Released || got.Redrives != 0 {

@@ -26,7 +26,6 @@ import (
 	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 // redriver is the compiled redrive function, built once.
@@ -76,8 +75,8 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 		},
 		Functions: []local.Function{{
 			Name: g.name, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: processes,
-			EnvFor: func(urls worker.QueueURLs) map[string]string {
-				return redrive.LocalEnvironment(stack, redrive.QueueURLs(urls), settings, numbers)
+			EnvFor: func(urls topology.QueueURLs) map[string]string {
+				return redrive.LocalEnvironment(stack, urls, settings, numbers)
 			},
 			EndpointFor: func(endpoint string) string {
 				g.between = faults.New(endpoint)
@@ -96,7 +95,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 			t.Logf("the functions' logs:\n%s", g.logs)
 		}
 	})
-	g.system = newSystem(t, env.AWSConfig(), env.Names(), lanes.URLs(env.QueueURLs()), settings)
+	g.system = newSystem(t, env.AWSConfig(), env.Names(), topology.QueueURLs(env.QueueURLs()), settings)
 	return g
 }
 
@@ -167,7 +166,7 @@ func TestRedriveDrill(t *testing.T) {
 		g.ends(h, ledger.Done)
 	}
 	g.ends(missing, ledger.Isolated)
-	g.until("both are on the DLQ", func() bool { return g.depth(lanes.ToDLQ).Visible == 2 })
+	g.until("both are on the DLQ", func() bool { return g.depth(job.DLQ).Visible == 2 })
 
 	seen := g.ask(redrive.Request{Action: "inspect"})
 	if seen.Scan.Seen != 2 || len(seen.Groups) != 2 {
@@ -228,7 +227,7 @@ func TestRedriveOneOfMany(t *testing.T) {
 	want := map[string]int{}
 	moves := make([]lanes.Move, 0, 1000)
 	flush := func() {
-		for _, err := range g.queues.Send(t.Context(), lanes.ToDLQ, moves) {
+		for _, err := range g.queues.Send(t.Context(), job.DLQ, moves) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,7 +272,7 @@ func TestRedriveOneOfMany(t *testing.T) {
 	ids := map[string]bool{}
 	g.until("the others are visible", func() bool {
 		for {
-			received, err := g.queues.Receive(t.Context(), lanes.ToDLQ, 10, 30*time.Second, 0)
+			received, err := g.queues.Receive(t.Context(), job.DLQ, 10, 30*time.Second, 0)
 			if err != nil { // an answer was lost: what it held comes back
 				t.Log(err)
 				continue
@@ -324,7 +323,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 		if e.Redrives != generation || e.Attempts-before != g.settings.MaxAttempts {
 			t.Fatalf("generation %d: %d attempts, entry %+v", generation, e.Attempts-before, e)
 		}
-		g.until("it is on the DLQ", func() bool { return g.depth(lanes.ToDLQ).Visible == 1 })
+		g.until("it is on the DLQ", func() bool { return g.depth(job.DLQ).Visible == 1 })
 	}
 	mend()
 	plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan
@@ -387,7 +386,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 					holds = append(holds, h)
 				}
 				g.send("malformed", nil)
-				g.until("all are isolated", func() bool { return g.depth(lanes.ToDLQ).Visible == jobs+1 })
+				g.until("all are isolated", func() bool { return g.depth(job.DLQ).Visible == jobs+1 })
 				for _, h := range holds {
 					g.supply(h)
 				}
@@ -464,7 +463,7 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 		g.send(g.body(h), nil)
 		holds = append(holds, h)
 	}
-	g.until("all are isolated", func() bool { return g.depth(lanes.ToDLQ).Visible == jobs })
+	g.until("all are isolated", func() bool { return g.depth(job.DLQ).Visible == jobs })
 	for _, h := range holds {
 		g.supply(h)
 	}
@@ -477,7 +476,7 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 		}
 		done <- resp
 	}()
-	g.until("the canary passed and more is sent", func() bool { return g.depth(lanes.ToDLQ).Visible+g.depth(lanes.ToDLQ).InFlight <= jobs-10 })
+	g.until("the canary passed and more is sent", func() bool { return g.depth(job.DLQ).Visible+g.depth(job.DLQ).InFlight <= jobs-10 })
 	// A second process stops what the first one does.
 	if resp := g.ask(redrive.Request{Action: "stop"}); !resp.Switch.On {
 		t.Errorf("%+v", resp)
@@ -486,7 +485,7 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 	if stopped == nil || stopped.State != redrive.Stopped || stopped.Counts["sent"] >= jobs {
 		t.Fatalf("run %+v", stopped)
 	}
-	if d := g.depth(lanes.ToDLQ); d.Visible+d.InFlight != jobs-stopped.Counts["sent"] {
+	if d := g.depth(job.DLQ); d.Visible+d.InFlight != jobs-stopped.Counts["sent"] {
 		t.Errorf("%d sent, and the DLQ has %+v", stopped.Counts["sent"], d)
 	}
 	g.ask(redrive.Request{Action: "resume"})
@@ -498,14 +497,14 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 		done <- resp
 	}()
 	// A continued run whose canary passed needs no new one.
-	g.until("some are waiting", func() bool { return g.depth(lanes.ToRecovery).Visible >= 5 })
+	g.until("some are waiting", func() bool { return g.depth(job.Recovery).Visible >= 5 })
 	if resp := g.ask(redrive.Request{Action: "revoke", Run: plan.Run}); resp.Run.State != redrive.Revoked {
 		t.Errorf("%+v", resp)
 	}
 	if run := (<-done).Run; run == nil || run.State != redrive.Revoked {
 		t.Errorf("run %+v", run)
 	}
-	waiting := g.depth(lanes.ToRecovery)
+	waiting := g.depth(job.Recovery)
 	g.env.Resume(job.Recovery)
 	g.dry()
 	isolated := 0

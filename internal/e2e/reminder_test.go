@@ -73,7 +73,7 @@ func (e *embedded) remind(p reminder.Payload, n int) string {
 	for i := range moves {
 		moves[i].Message.Body = body
 	}
-	for _, err := range e.queues.Send(e.Context(), lanes.ToSource, moves) {
+	for _, err := range e.queues.Send(e.Context(), job.Source, moves) {
 		if err != nil {
 			e.Fatal(err)
 		}

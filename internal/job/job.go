@@ -186,7 +186,7 @@ type Delivery struct {
 	// Message is the message as it came.
 	Message
 	// Lane is the queue it came from.
-	Lane Lane
+	Lane Queue
 	// Envelope, Key, Subject and Payload are set once the body is decoded; Key is empty before.
 	Envelope Envelope
 	Key      string
@@ -244,12 +244,13 @@ type Attribute struct {
 	Binary []byte
 }
 
-// Lane is a queue that feeds the worker.
-type Lane string
+// Queue is one of a stack's queues. A lane is a queue that feeds the worker.
+type Queue string
 
-// The lanes, and the name for a queue that is neither.
+// The lanes, the dead-letter queue, and the name for a queue that is none of them.
 const (
-	Source   Lane = "source"
-	Recovery Lane = "recovery"
-	Unknown  Lane = "unknown"
+	Source   Queue = "source"
+	Recovery Queue = "recovery"
+	DLQ      Queue = "dlq"
+	Unknown  Queue = "unknown"
 )

@@ -18,6 +18,7 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/topology"
 )
 
 // engine is an SQS that runs locally.
@@ -66,10 +67,10 @@ func newStack(t *testing.T, e engine) *lanes.Client {
 		}
 		return *out.QueueUrl
 	}
-	return lanes.New(client, lanes.URLs{Source: create("source"), Recovery: create("recovery"), DLQ: create("dlq")})
+	return lanes.New(client, topology.QueueURLs{Source: create("source"), Recovery: create("recovery"), DLQ: create("dlq")})
 }
 
-func receive(t *testing.T, c *lanes.Client, q lanes.Queue, visibility time.Duration) []lanes.Received {
+func receive(t *testing.T, c *lanes.Client, q job.Queue, visibility time.Duration) []lanes.Received {
 	t.Helper()
 	list, err := c.Receive(t.Context(), q, 10, visibility, 0)
 	if err != nil {
@@ -108,7 +109,7 @@ func testRoundTrip(t *testing.T, e engine, c *lanes.Client) {
 		want.Group = "tenant-12"
 	}
 	m := want
-	for _, q := range []lanes.Queue{lanes.ToSource, lanes.ToRecovery, lanes.ToDLQ} {
+	for _, q := range []job.Queue{job.Source, job.Recovery, job.DLQ} {
 		if err := c.Send(t.Context(), q, []lanes.Move{{Message: m}})[0]; err != nil {
 			t.Fatal(err)
 		}
@@ -135,21 +136,21 @@ func testRoundTrip(t *testing.T, e engine, c *lanes.Client) {
 func testDelay(t *testing.T, _ engine, c *lanes.Client) {
 	sent := time.Now()
 	moves := []lanes.Move{{Message: job.Message{Body: "now"}}, {Message: job.Message{Body: "later"}, Delay: 2100 * time.Millisecond}}
-	if errs := c.Send(t.Context(), lanes.ToRecovery, moves); errors.Join(errs...) != nil {
+	if errs := c.Send(t.Context(), job.Recovery, moves); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	if d, err := c.Depth(t.Context(), lanes.ToRecovery); err != nil || d != (lanes.Depth{Visible: 1, Delayed: 1}) {
+	if d, err := c.Depth(t.Context(), job.Recovery); err != nil || d != (lanes.Depth{Visible: 1, Delayed: 1}) {
 		t.Errorf("depth is %+v: %v", d, err)
 	}
-	if list := receive(t, c, lanes.ToRecovery, time.Minute); len(list) != 1 || list[0].Body != "now" {
+	if list := receive(t, c, job.Recovery, time.Minute); len(list) != 1 || list[0].Body != "now" {
 		t.Fatalf("received %+v", list)
 	}
-	if d, err := c.Depth(t.Context(), lanes.ToRecovery); err != nil || d != (lanes.Depth{InFlight: 1, Delayed: 1}) {
+	if d, err := c.Depth(t.Context(), job.Recovery); err != nil || d != (lanes.Depth{InFlight: 1, Delayed: 1}) {
 		t.Errorf("depth is %+v: %v", d, err)
 	}
 	var list []lanes.Received
 	eventually(t, 10*time.Second, "the delayed message", func() bool {
-		list = receive(t, c, lanes.ToRecovery, time.Minute)
+		list = receive(t, c, job.Recovery, time.Minute)
 		return len(list) > 0
 	})
 	// 2.1 s cannot be said; it must not be rounded down.
@@ -159,10 +160,10 @@ func testDelay(t *testing.T, _ engine, c *lanes.Client) {
 }
 
 func testBackoff(t *testing.T, _ engine, c *lanes.Client) {
-	if errs := c.Send(t.Context(), lanes.ToSource, bodies(3)); errors.Join(errs...) != nil {
+	if errs := c.Send(t.Context(), job.Source, bodies(3)); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	list := receive(t, c, lanes.ToSource, time.Second)
+	list := receive(t, c, job.Source, time.Second)
 	if len(list) != 3 {
 		t.Fatalf("received %d messages", len(list))
 	}
@@ -178,33 +179,33 @@ func testBackoff(t *testing.T, _ engine, c *lanes.Client) {
 	// The entry after the failed one was backed off too; the one with zero is back at once.
 	var again []lanes.Received
 	eventually(t, 5*time.Second, "the one backed off by zero", func() bool {
-		again = receive(t, c, lanes.ToSource, time.Minute)
+		again = receive(t, c, job.Source, time.Minute)
 		return len(again) > 0
 	})
 	time.Sleep(1200 * time.Millisecond) // the visibility they were received with is over
-	again = append(again, receive(t, c, lanes.ToSource, time.Minute)...)
+	again = append(again, receive(t, c, job.Source, time.Minute)...)
 	if len(again) != 1 || again[0].ID != list[1].ID || again[0].ReceiveCount != 2 {
 		t.Errorf("received again %+v", again)
 	}
 }
 
 func testDelete(t *testing.T, e engine, c *lanes.Client) {
-	if errs := c.Send(t.Context(), lanes.ToDLQ, bodies(12)); errors.Join(errs...) != nil {
+	if errs := c.Send(t.Context(), job.DLQ, bodies(12)); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
 	var messages []job.Message
 	eventually(t, 5*time.Second, "all messages", func() bool {
-		for _, r := range receive(t, c, lanes.ToDLQ, time.Minute) {
+		for _, r := range receive(t, c, job.DLQ, time.Minute) {
 			messages = append(messages, r.Message)
 		}
 		return len(messages) == 12
 	})
-	if d, err := c.Depth(t.Context(), lanes.ToDLQ); err != nil || d != (lanes.Depth{InFlight: 12}) {
+	if d, err := c.Depth(t.Context(), job.DLQ); err != nil || d != (lanes.Depth{InFlight: 12}) {
 		t.Errorf("depth is %+v: %v", d, err)
 	}
 	kept := messages[4].ReceiptHandle
 	messages[4].ReceiptHandle = "nobody's"
-	errs := c.Delete(t.Context(), lanes.ToDLQ, messages)
+	errs := c.Delete(t.Context(), job.DLQ, messages)
 	if e.staleIsAnError {
 		if got := failed(errs); !slices.Equal(got, []int{4}) || !errors.Is(errs[4], lanes.ErrUndeleted) {
 			t.Errorf("failed are %v: %v", got, errs)
@@ -212,14 +213,14 @@ func testDelete(t *testing.T, e engine, c *lanes.Client) {
 	} else if got := failed(errs); len(got) > 0 {
 		t.Errorf("failed are %v: %v", got, errs)
 	}
-	if d, err := c.Depth(t.Context(), lanes.ToDLQ); err != nil || d != (lanes.Depth{InFlight: 1}) {
+	if d, err := c.Depth(t.Context(), job.DLQ); err != nil || d != (lanes.Depth{InFlight: 1}) {
 		t.Errorf("depth is %+v: %v", d, err)
 	}
 	messages[4].ReceiptHandle = kept
-	if errs := c.Delete(t.Context(), lanes.ToDLQ, messages[4:5]); errs[0] != nil {
+	if errs := c.Delete(t.Context(), job.DLQ, messages[4:5]); errs[0] != nil {
 		t.Error(errs[0])
 	}
-	if d, err := c.Depth(t.Context(), lanes.ToDLQ); err != nil || d != (lanes.Depth{}) {
+	if d, err := c.Depth(t.Context(), job.DLQ); err != nil || d != (lanes.Depth{}) {
 		t.Errorf("depth is %+v: %v", d, err)
 	}
 }

@@ -36,36 +36,23 @@ type API interface {
 	GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error)
 }
 
-// URLs are the URLs of a stack's queues.
-type URLs struct{ Source, Recovery, DLQ string }
-
-// Queue is one of a stack's queues.
-type Queue string
-
-// The queues.
-const (
-	ToSource   Queue = "source"
-	ToRecovery Queue = "recovery"
-	ToDLQ      Queue = "dlq"
-)
-
 // maxWait is the longest long poll SQS accepts.
 const maxWait = 20 * time.Second
 
 // Client talks to the queues of one stack. It is safe for concurrent use.
 type Client struct {
 	api  API
-	urls map[Queue]string
+	urls map[job.Queue]string
 }
 
 // New returns a client for the queues.
-func New(api API, urls URLs) *Client {
-	return &Client{api: api, urls: map[Queue]string{
-		ToSource: urls.Source, ToRecovery: urls.Recovery, ToDLQ: urls.DLQ,
+func New(api API, urls topology.QueueURLs) *Client {
+	return &Client{api: api, urls: map[job.Queue]string{
+		job.Source: urls.Source, job.Recovery: urls.Recovery, job.DLQ: urls.DLQ,
 	}}
 }
 
-func (c *Client) url(q Queue) (*string, error) {
+func (c *Client) url(q job.Queue) (*string, error) {
 	if u := c.urls[q]; u != "" {
 		return &u, nil
 	}
@@ -187,7 +174,7 @@ type Move struct {
 // Send sends the moves, in order and in as few calls as SQS's limits allow, and returns one error
 // for each: nil only if SQS confirmed that very message. Every other error is ErrUnsent, and an
 // *Error.
-func (c *Client) Send(ctx context.Context, to Queue, moves []Move) []error {
+func (c *Client) Send(ctx context.Context, to job.Queue, moves []Move) []error {
 	errs := make([]error, len(moves))
 	url, err := c.url(to)
 	if err != nil {
@@ -289,17 +276,11 @@ type Backoff struct {
 // Backoff changes the visibility timeouts of deliveries. It is a best effort: what fails keeps its
 // visibility timeout and comes back all the same, sooner or later than wished. The error names every
 // message that SQS did not confirm, and is ErrNotBackedOff.
-func (c *Client) Backoff(ctx context.Context, lane job.Lane, items []Backoff) error {
-	var q Queue
-	switch lane {
-	case job.Source:
-		q = ToSource
-	case job.Recovery:
-		q = ToRecovery
-	default:
-		return fmt.Errorf("%w: lane %q has no queue", ErrNotBackedOff, lane)
+func (c *Client) Backoff(ctx context.Context, lane job.Queue, items []Backoff) error {
+	if lane != job.Source && lane != job.Recovery {
+		return fmt.Errorf("%w: %q is no lane", ErrNotBackedOff, lane)
 	}
-	url, err := c.url(q)
+	url, err := c.url(lane)
 	if err != nil {
 		return callError(ErrNotBackedOff, err)
 	}
@@ -336,7 +317,7 @@ func (c *Client) changeVisibility(ctx context.Context, url *string, items []Back
 
 // Delete deletes messages by the receipt handles they were received with, and returns one error for
 // each: nil only if SQS confirmed it. Every other error is ErrUndeleted, and an *Error.
-func (c *Client) Delete(ctx context.Context, q Queue, messages []job.Message) []error {
+func (c *Client) Delete(ctx context.Context, q job.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	url, err := c.url(q)
 	if err != nil {
@@ -376,7 +357,7 @@ type Received struct {
 // The visibility is at least one second: SQS's client cannot say zero, which would mean the queue's
 // own. Messages of a call that ctx cuts off stay hidden although nobody has them, so give it a ctx
 // that outlives the wait.
-func (c *Client) Receive(ctx context.Context, q Queue, most int, visibility, wait time.Duration) ([]Received, error) {
+func (c *Client) Receive(ctx context.Context, q job.Queue, most int, visibility, wait time.Duration) ([]Received, error) {
 	url, err := c.url(q)
 	if err != nil {
 		return nil, fmt.Errorf("receive: %w", err)
@@ -428,7 +409,7 @@ type Depth struct {
 }
 
 // Depth counts the messages of a queue.
-func (c *Client) Depth(ctx context.Context, q Queue) (Depth, error) {
+func (c *Client) Depth(ctx context.Context, q job.Queue) (Depth, error) {
 	url, err := c.url(q)
 	if err != nil {
 		return Depth{}, fmt.Errorf("depth: %w", err)
@@ -458,7 +439,7 @@ func (c *Client) Depth(ctx context.Context, q Queue) (Depth, error) {
 // Release makes received messages visible again now. It is a best effort: what fails comes back with
 // its visibility timeout. The error is ErrNotBackedOff and names every message that SQS did not
 // confirm.
-func (c *Client) Release(ctx context.Context, q Queue, messages []job.Message) error {
+func (c *Client) Release(ctx context.Context, q job.Queue, messages []job.Message) error {
 	url, err := c.url(q)
 	if err != nil {
 		return callError(ErrNotBackedOff, err)

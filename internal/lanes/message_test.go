@@ -107,7 +107,7 @@ func wireSize(e types.SendMessageBatchRequestEntry) int {
 func sendOne(t *testing.T, m job.Message) types.SendMessageBatchRequestEntry {
 	t.Helper()
 	r := &recorder{}
-	if err := lanes.New(r, urls).Send(t.Context(), lanes.ToDLQ, []lanes.Move{{Message: m}})[0]; err != nil {
+	if err := lanes.New(r, urls).Send(t.Context(), job.DLQ, []lanes.Move{{Message: m}})[0]; err != nil {
 		t.Fatal(err)
 	}
 	return r.calls[0][0]
@@ -221,7 +221,7 @@ func TestSendStopsAtACancelledContext(t *testing.T) {
 	r := &recorder{answer: func(int, []types.SendMessageBatchRequestEntry) (*sqs.SendMessageBatchOutput, error) {
 		return nil, fmt.Errorf("operation: %w", context.DeadlineExceeded)
 	}}
-	errs := lanes.New(r, urls).Send(t.Context(), lanes.ToDLQ, bodies(2))
+	errs := lanes.New(r, urls).Send(t.Context(), job.DLQ, bodies(2))
 	for _, err := range errs {
 		if !errors.Is(err, lanes.ErrUnsent) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
@@ -297,7 +297,7 @@ func TestSendProperties(t *testing.T) {
 			}
 			return out, nil
 		}
-		errs := lanes.New(r, urls).Send(context.Background(), lanes.ToRecovery, moves)
+		errs := lanes.New(r, urls).Send(context.Background(), job.Recovery, moves)
 		if len(errs) != len(moves) {
 			t.Fatalf("%d results for %d moves", len(errs), len(moves))
 		}

@@ -41,7 +41,7 @@ func awsConfig(t *testing.T, endpoint string, attempts int) aws.Config {
 	return cfg
 }
 
-var urls = lanes.URLs{
+var urls = topology.QueueURLs{
 	Source:   "https://sqs.test/1/s-source",
 	Recovery: "https://sqs.test/1/s-recovery",
 	DLQ:      "https://sqs.test/1/s-dlq",
@@ -171,7 +171,7 @@ func TestSendCarriesEverything(t *testing.T) {
 		},
 		Memory: job.Memory{Attempt: 3, Hops: 2, MessageID: "m-first"},
 	}
-	for _, err := range c.Send(t.Context(), lanes.ToRecovery, []lanes.Move{{Message: m, Delay: 90 * time.Second}, {Message: job.Message{Body: "plain"}}}) {
+	for _, err := range c.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m, Delay: 90 * time.Second}, {Message: job.Message{Body: "plain"}}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestSendRoundsDelaysUp(t *testing.T) {
 	for i, d := range order {
 		moves[i].Delay = d
 	}
-	c.Send(t.Context(), lanes.ToSource, moves)
+	c.Send(t.Context(), job.Source, moves)
 	for i, e := range w.requests[0].Entries {
 		got := 0
 		if e.DelaySeconds != nil {
@@ -250,7 +250,7 @@ func TestSendPartialFailure(t *testing.T) {
 		}
 		return 200, confirm(r, map[string]string{"0": "InternalError"})
 	})
-	errs := c.Send(t.Context(), lanes.ToDLQ, bodies(13))
+	errs := c.Send(t.Context(), job.DLQ, bodies(13))
 	if got := failed(errs); !slices.Equal(got, []int{1, 4, 7, 10}) {
 		t.Fatalf("failed are %v: %v", got, errs)
 	}
@@ -279,7 +279,7 @@ func TestSendDoesNotBelieveAContradiction(t *testing.T) {
 		a["Successful"] = append(a["Successful"].([]answer)[:2], answer{"Id": "x", "MessageId": "m"}, answer{"Id": "-1", "MessageId": "m"})
 		return 200, a
 	})
-	if got := failed(c.Send(t.Context(), lanes.ToDLQ, bodies(3))); !slices.Equal(got, []int{1, 2}) {
+	if got := failed(c.Send(t.Context(), job.DLQ, bodies(3))); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("failed are %v, want 1 and 2", got)
 	}
 }
@@ -306,7 +306,7 @@ func TestSendWholeCallFails(t *testing.T) {
 				}
 				return 200, confirm(r, nil)
 			})
-			errs := client.Send(t.Context(), lanes.ToRecovery, bodies(12))
+			errs := client.Send(t.Context(), job.Recovery, bodies(12))
 			if got := failed(errs); len(got) != 10 || got[9] != 9 {
 				t.Fatalf("failed are %v", got)
 			}
@@ -329,7 +329,7 @@ func TestSendIsNotConfirmedByAWrongChecksum(t *testing.T) {
 		a["Successful"].([]answer)[1]["MD5OfMessageBody"] = "00"
 		return 200, a
 	})
-	errs := c.Send(t.Context(), lanes.ToRecovery, bodies(2))
+	errs := c.Send(t.Context(), job.Recovery, bodies(2))
 	if len(failed(errs)) != 2 || !errors.Is(errs[0], lanes.ErrUnsent) {
 		t.Errorf("errors are %v", errs)
 	}
@@ -339,7 +339,7 @@ func TestSendWithoutAnAnswer(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	t.Cleanup(srv.Close)
 	c := lanes.New(awsclient.SQS(awsConfig(t, srv.URL, 1)), urls)
-	errs := c.Send(t.Context(), lanes.ToRecovery, bodies(2))
+	errs := c.Send(t.Context(), job.Recovery, bodies(2))
 	var e *lanes.Error
 	if len(failed(errs)) != 2 || !errors.As(errs[1], &e) || e.Code != "" || !errors.Is(e, lanes.ErrUnsent) {
 		t.Errorf("errors are %v", errs)
@@ -348,7 +348,7 @@ func TestSendWithoutAnAnswer(t *testing.T) {
 
 func TestSendBatches(t *testing.T) {
 	w, c := newWire(t, 1, nil)
-	if errs := c.Send(t.Context(), lanes.ToRecovery, nil); len(errs) != 0 || len(w.requests) != 0 {
+	if errs := c.Send(t.Context(), job.Recovery, nil); len(errs) != 0 || len(w.requests) != 0 {
 		t.Fatalf("nothing to send made %d calls", len(w.requests))
 	}
 	sizes := func(reset bool) (n []int) {
@@ -360,19 +360,19 @@ func TestSendBatches(t *testing.T) {
 		}
 		return n
 	}
-	c.Send(t.Context(), lanes.ToRecovery, bodies(25))
+	c.Send(t.Context(), job.Recovery, bodies(25))
 	if got := sizes(true); !slices.Equal(got, []int{10, 10, 5}) {
 		t.Errorf("25 messages went in batches of %v", got)
 	}
 	// 3 × 512 KiB: two fill a call to the byte.
 	half := lanes.Move{Message: job.Message{Body: strings.Repeat("x", topology.MaxMessageBytes/2)}}
-	c.Send(t.Context(), lanes.ToRecovery, []lanes.Move{half, half, half})
+	c.Send(t.Context(), job.Recovery, []lanes.Move{half, half, half})
 	if got := sizes(true); !slices.Equal(got, []int{2, 1}) {
 		t.Errorf("3 × 512 KiB went in batches of %v", got)
 	}
 	over := half
 	over.Message.Attributes = map[string]job.Attribute{"a": {Type: "String", String: "1"}}
-	c.Send(t.Context(), lanes.ToRecovery, []lanes.Move{half, over})
+	c.Send(t.Context(), job.Recovery, []lanes.Move{half, over})
 	if got := sizes(true); !slices.Equal(got, []int{1, 1}) {
 		t.Errorf("1 MiB and 8 bytes went in batches of %v", got)
 	}
@@ -391,7 +391,7 @@ func TestSendRefusesOnlyTheCulprit(t *testing.T) {
 		eleven[fmt.Sprint(i)] = job.Attribute{Type: "String", String: "x"}
 	}
 	moves = append(moves, lanes.Move{Message: job.Message{Body: "x", Attributes: eleven}})
-	errs := c.Send(t.Context(), lanes.ToRecovery, moves)
+	errs := c.Send(t.Context(), job.Recovery, moves)
 	if got := failed(errs); !slices.Equal(got, []int{0, 1, 2, 3, 4, 6}) {
 		t.Fatalf("failed are %v", got)
 	}
@@ -408,12 +408,12 @@ func TestSendRefusesOnlyTheCulprit(t *testing.T) {
 
 func TestSendToAQueueWithoutURL(t *testing.T) {
 	w, _ := newWire(t, 1, nil)
-	c := lanes.New(nil, lanes.URLs{Source: "x"})
-	errs := c.Send(t.Context(), lanes.ToDLQ, bodies(2))
+	c := lanes.New(nil, topology.QueueURLs{Source: "x"})
+	errs := c.Send(t.Context(), job.DLQ, bodies(2))
 	if len(failed(errs)) != 2 || !errors.Is(errs[0], lanes.ErrUnsent) {
 		t.Errorf("errors are %v", errs)
 	}
-	if errs := c.Delete(t.Context(), lanes.ToDLQ, []job.Message{{}}); !errors.Is(errs[0], lanes.ErrUndeleted) {
+	if errs := c.Delete(t.Context(), job.DLQ, []job.Message{{}}); !errors.Is(errs[0], lanes.ErrUndeleted) {
 		t.Errorf("errors are %v", errs)
 	}
 	if err := c.Backoff(t.Context(), job.Recovery, []lanes.Backoff{{}}); !errors.Is(err, lanes.ErrNotBackedOff) {
@@ -422,10 +422,10 @@ func TestSendToAQueueWithoutURL(t *testing.T) {
 	if err := c.Backoff(t.Context(), job.Unknown, []lanes.Backoff{{}}); !errors.Is(err, lanes.ErrNotBackedOff) {
 		t.Errorf("error is %v", err)
 	}
-	if _, err := c.Receive(t.Context(), lanes.ToDLQ, 1, 0, 0); err == nil {
+	if _, err := c.Receive(t.Context(), job.DLQ, 1, 0, 0); err == nil {
 		t.Error("received from a queue without URL")
 	}
-	if _, err := c.Depth(t.Context(), lanes.ToDLQ); err == nil {
+	if _, err := c.Depth(t.Context(), job.DLQ); err == nil {
 		t.Error("counted a queue without URL")
 	}
 	if len(w.requests) > 0 {
@@ -498,7 +498,7 @@ func TestDeletePartialFailure(t *testing.T) {
 	for i := range messages {
 		messages[i].ReceiptHandle = fmt.Sprint("rh-", i)
 	}
-	errs := c.Delete(t.Context(), lanes.ToDLQ, messages)
+	errs := c.Delete(t.Context(), job.DLQ, messages)
 	if got := failed(errs); !slices.Equal(got, []int{2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}) {
 		t.Errorf("failed are %v", got)
 	}
@@ -540,7 +540,7 @@ func TestReceiveReadsEverything(t *testing.T) {
 			{"MessageId": "m-2", "ReceiptHandle": "rh", "Body": body, "MD5OfBody": hex.EncodeToString(sum[:])},
 		}}
 	})
-	list, err := c.Receive(t.Context(), lanes.ToDLQ, 100, 1500*time.Millisecond, time.Minute)
+	list, err := c.Receive(t.Context(), job.DLQ, 100, 1500*time.Millisecond, time.Minute)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("received %v: %v", list, err)
 	}
@@ -577,7 +577,7 @@ func TestReceiveReadsEverything(t *testing.T) {
 	}
 
 	// Zero cannot be said, and would mean the queue's own visibility timeout.
-	if _, err := c.Receive(t.Context(), lanes.ToDLQ, 0, 0, 0); err != nil {
+	if _, err := c.Receive(t.Context(), job.DLQ, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	in.VisibilityTimeout, in.MaxNumberOfMessages = 0, 0
@@ -593,14 +593,14 @@ func TestReceiveAndDepthReportErrors(t *testing.T) {
 		}
 		return 200, answer{"Attributes": answer{"ApproximateNumberOfMessages": "1", "ApproximateNumberOfMessagesDelayed": "2"}}
 	})
-	if _, err := c.Receive(t.Context(), lanes.ToDLQ, 1, time.Second, 0); err == nil || !strings.Contains(err.Error(), "dlq") {
+	if _, err := c.Receive(t.Context(), job.DLQ, 1, time.Second, 0); err == nil || !strings.Contains(err.Error(), "dlq") {
 		t.Errorf("error is %v", err)
 	}
-	if _, err := c.Depth(t.Context(), lanes.ToDLQ); err == nil || !strings.Contains(err.Error(), "dlq") {
+	if _, err := c.Depth(t.Context(), job.DLQ); err == nil || !strings.Contains(err.Error(), "dlq") {
 		t.Errorf("error is %v", err)
 	}
 	// A figure that is missing is not zero.
-	if d, err := c.Depth(t.Context(), lanes.ToDLQ); err == nil || !strings.Contains(err.Error(), "NotVisible") {
+	if d, err := c.Depth(t.Context(), job.DLQ); err == nil || !strings.Contains(err.Error(), "NotVisible") {
 		t.Errorf("depth is %v, error is %v", d, err)
 	}
 }

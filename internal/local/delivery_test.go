@@ -278,7 +278,7 @@ func TestOneProcessServesBothLanesInTurn(t *testing.T) {
 	f.Pause(job.Source)
 	f.Pause(job.Recovery)
 	for range 20 {
-		for _, lane := range []job.Lane{job.Source, job.Recovery} {
+		for _, lane := range []job.Queue{job.Source, job.Recovery} {
 			if _, err := f.sqs.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: f.url(lane), MessageBody: aws.String("ok")}); err != nil {
 				t.Fatal(err)
 			}

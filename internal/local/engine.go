@@ -37,7 +37,6 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 const (
@@ -62,9 +61,9 @@ type AWS struct {
 	data     string     // the URL of what serves queues and tables: the engine's, unless they live elsewhere
 	direct   aws.Config // of data
 	lambda   aws.Config // of the engine
-	urls     worker.QueueURLs
-	arns     worker.QueueURLs // the same queues' ARNs
-	front    *front           // nil without one
+	urls     topology.QueueURLs
+	arns     topology.QueueURLs // the same queues' ARNs
+	front    *front             // nil without one
 	close    func()
 }
 
@@ -180,7 +179,7 @@ func (a *AWS) Names() topology.Names { return a.names }
 
 // QueueURLs are the URLs of the stack's queues, as the engine names them. Their host and port are
 // always localhost:4566, whichever port it listens on; the SDK sends to the endpoint instead.
-func (a *AWS) QueueURLs() worker.QueueURLs { return a.urls }
+func (a *AWS) QueueURLs() topology.QueueURLs { return a.urls }
 
 // AWSConfig is a configuration for SDK clients of this AWS, and of nothing else.
 func (a *AWS) AWSConfig() aws.Config { return a.config.Copy() }

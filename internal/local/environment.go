@@ -63,7 +63,7 @@ type Config struct {
 	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Those that choose the
 	// provider are added, but for those it names itself. Nothing of our own environment reaches the worker
 	// otherwise.
-	WorkerEnv func(urls worker.QueueURLs) map[string]string
+	WorkerEnv func(urls topology.QueueURLs) map[string]string
 	// Functions run beside the worker; nothing polls a queue for them.
 	Functions []Function
 	// Logs receives what the functions write, line by line. Nil drops it.
@@ -91,7 +91,7 @@ type Invocation struct {
 	// Process is the number of the worker process, from 0, and PID its process id.
 	Process, PID int
 	// Lane and Records are what the invocation was made of. An event that is not SQS's has neither.
-	Lane    job.Lane
+	Lane    job.Queue
 	Records []events.SQSMessage
 	// Event and Response are the two payloads.
 	Event, Response []byte
@@ -103,7 +103,7 @@ type Environment struct {
 	provider  *fakeprovider.Server
 	worker    *function
 	functions []*function // all, the worker first
-	pollers   map[job.Lane]*poller
+	pollers   map[job.Queue]*poller
 	grace     time.Duration
 
 	stopPolling, stopInvoking context.CancelFunc
@@ -128,7 +128,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		c.WorkerEndpoint = func(endpoint string) string { return endpoint }
 	}
 	if c.WorkerEnv == nil {
-		c.WorkerEnv = func(urls worker.QueueURLs) map[string]string {
+		c.WorkerEnv = func(urls topology.QueueURLs) map[string]string {
 			return worker.Environment(c.Stack, urls, c.Settings)
 		}
 	}
@@ -215,10 +215,10 @@ func (e *Environment) poll(c Config) {
 	invoking, e.stopInvoking = context.WithCancel(context.Background())
 	source := min(c.Settings.SourceConcurrency, c.Processes)
 	recovery := min(c.Settings.RecoveryConcurrency, max(1, c.Processes-1))
-	lane := func(l job.Lane, url, arn string, limit int) *poller {
+	lane := func(l job.Queue, url, arn string, limit int) *poller {
 		return newPoller(l, url, arn, e.worker.name, limit, c.Settings, e.worker.gate, e.direct, e.lambda, c.Log)
 	}
-	e.pollers = map[job.Lane]*poller{
+	e.pollers = map[job.Queue]*poller{
 		job.Source:   lane(job.Source, e.urls.Source, e.arns.Source, source),
 		job.Recovery: lane(job.Recovery, e.urls.Recovery, e.arns.Recovery, recovery),
 	}
@@ -259,14 +259,14 @@ func (e *Environment) drain(atMost time.Duration) {
 }
 
 // Pause stops a lane's receives. When it returns, none is in flight; invocations go on.
-func (e *Environment) Pause(lane job.Lane) {
+func (e *Environment) Pause(lane job.Queue) {
 	if p := e.pollers[lane]; p != nil {
 		p.pause()
 	}
 }
 
 // Resume undoes Pause.
-func (e *Environment) Resume(lane job.Lane) {
+func (e *Environment) Resume(lane job.Queue) {
 	if p := e.pollers[lane]; p != nil {
 		p.resume()
 	}
@@ -291,7 +291,7 @@ func (e *Environment) OnResponse(f func(Invocation) Action) {
 	e.worker.api.onResponse = hook
 }
 
-func (e *Environment) laneOf(queueARN string) job.Lane {
+func (e *Environment) laneOf(queueARN string) job.Queue {
 	switch queueARN[strings.LastIndexByte(queueARN, ':')+1:] {
 	case e.names.SourceQueue:
 		return job.Source

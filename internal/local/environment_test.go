@@ -29,7 +29,6 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 func TestCloseLeavesNothing(t *testing.T) {
@@ -44,7 +43,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	r := newRecorder(t)
 	e, err := Start(t.Context(), Config{
 		Stack: newStack(), Settings: patient(), WorkerBinary: bootBinary, Grace: 100 * time.Millisecond,
-		WorkerEnv: func(worker.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": r.server.URL} },
+		WorkerEnv: func(topology.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": r.server.URL} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -307,8 +306,8 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func dies(reason string) func(worker.QueueURLs) map[string]string {
-	return func(worker.QueueURLs) map[string]string { return map[string]string{"BOOT_DIES": reason} }
+func dies(reason string) func(topology.QueueURLs) map[string]string {
+	return func(topology.QueueURLs) map[string]string { return map[string]string{"BOOT_DIES": reason} }
 }
 
 func TestLogsArriveByLine(t *testing.T) {
@@ -393,7 +392,7 @@ func parentMain() {
 	settings.BatchSize = 1
 	e, err := Start(context.Background(), Config{Stack: newStack(), Settings: settings, Processes: 3,
 		WorkerBinary: os.Getenv("ACKLAST_TEST_BOOT"),
-		WorkerEnv:    func(worker.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": report.URL} }})
+		WorkerEnv:    func(topology.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": report.URL} }})
 	if err != nil {
 		panic(err)
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"acklast/internal/topology"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
-
-	"acklast/internal/worker"
 )
 
 const (
@@ -43,7 +42,7 @@ type Function struct {
 	// Env is the function's environment, to which Lambda's own variables are added.
 	Env map[string]string
 	// EnvFor returns further variables, of what is known only once the queues are there. It may be nil.
-	EnvFor func(urls worker.QueueURLs) map[string]string
+	EnvFor func(urls topology.QueueURLs) map[string]string
 	// EndpointFor returns the AWS endpoint the function is given, for a fault proxy in front of the
 	// environment's own. Nil means the environment's own.
 	EndpointFor func(endpoint string) string

@@ -27,7 +27,6 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
 
 // bootBinary is testdata/boot, compiled with aws-lambda-go's runtime loop.
@@ -89,7 +88,7 @@ func start(t *testing.T, settings topology.Settings, change ...func(*Config)) *f
 	r := newRecorder(t)
 	c := Config{
 		Stack: newStack(), Settings: settings, WorkerBinary: bootBinary,
-		WorkerEnv: func(worker.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": r.server.URL} },
+		WorkerEnv: func(topology.QueueURLs) map[string]string { return map[string]string{"BOOT_REPORT": r.server.URL} },
 		Grace:     2 * time.Second,
 		Logs:      t.Output(),
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -114,7 +113,7 @@ func start(t *testing.T, settings topology.Settings, change ...func(*Config)) *f
 
 func processes(n int) func(*Config) { return func(c *Config) { c.Processes = n } }
 
-func (f *fixture) url(lane job.Lane) *string {
+func (f *fixture) url(lane job.Queue) *string {
 	if lane == job.Recovery {
 		return aws.String(f.QueueURLs().Recovery)
 	}
@@ -122,7 +121,7 @@ func (f *fixture) url(lane job.Lane) *string {
 }
 
 // send sends the bodies and returns their ids. They arrive as one batch where they fit into one.
-func (f *fixture) send(lane job.Lane, bodies ...string) []string {
+func (f *fixture) send(lane job.Queue, bodies ...string) []string {
 	f.t.Helper()
 	f.Pause(lane)
 	defer f.Resume(lane)
@@ -138,7 +137,7 @@ func (f *fixture) send(lane job.Lane, bodies ...string) []string {
 }
 
 // counts are the messages that wait (also delayed ones) and those in flight.
-func (f *fixture) counts(lane job.Lane) (waiting, inFlight int) {
+func (f *fixture) counts(lane job.Queue) (waiting, inFlight int) {
 	f.t.Helper()
 	out, err := f.sqs.GetQueueAttributes(context.Background(), &sqs.GetQueueAttributesInput{
 		QueueUrl: f.url(lane), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
@@ -151,7 +150,7 @@ func (f *fixture) counts(lane job.Lane) (waiting, inFlight int) {
 }
 
 // awaitEmpty waits until every message of the lane is deleted.
-func (f *fixture) awaitEmpty(lane job.Lane) {
+func (f *fixture) awaitEmpty(lane job.Queue) {
 	f.t.Helper()
 	eventually(f.t, 20*time.Second, "the lane is empty", func() bool {
 		waiting, inFlight := f.counts(lane)

@@ -32,7 +32,7 @@ func (e *Environment) mappings() http.Handler {
 	mux.HandleFunc("GET "+mappingsPath, list) // clients differ in the slash
 	mux.HandleFunc("GET "+mappingsPath+"/{$}", list)
 	mux.HandleFunc("PUT "+mappingsPath+"/{uuid}", func(w http.ResponseWriter, r *http.Request) {
-		lane := job.Lane(r.PathValue("uuid"))
+		lane := job.Queue(r.PathValue("uuid"))
 		var change struct{ Enabled *bool }
 		switch err := json.NewDecoder(r.Body).Decode(&change); {
 		case e.pollers[lane] == nil:
@@ -52,7 +52,7 @@ func (e *Environment) mappings() http.Handler {
 	return mux
 }
 
-func (e *Environment) mapping(lane job.Lane) mapping {
+func (e *Environment) mapping(lane job.Queue) mapping {
 	arn, state := e.arns.Source, "Enabled"
 	if lane == job.Recovery {
 		arn = e.arns.Recovery

@@ -30,7 +30,7 @@ const (
 // poller is the event source mapping of one lane: it receives, invokes, and deletes what the
 // function confirmed. What is not deleted comes back when its visibility timeout ends.
 type poller struct {
-	lane     job.Lane
+	lane     job.Queue
 	queueURL string
 	queueARN string
 	function string
@@ -46,7 +46,7 @@ type poller struct {
 	paused    chan struct{} // nil, or closed by resume; receiving guards it
 }
 
-func newPoller(lane job.Lane, queueURL, queueARN, function string, limit int, s topology.Settings, g *gate, queues, functions aws.Config, log *slog.Logger) *poller {
+func newPoller(lane job.Queue, queueURL, queueARN, function string, limit int, s topology.Settings, g *gate, queues, functions aws.Config, log *slog.Logger) *poller {
 	return &poller{
 		lane: lane, queueURL: queueURL, queueARN: queueARN, function: function,
 		batch: s.BatchSize, window: s.BatchWindow,

@@ -19,6 +19,7 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
+	"acklast/internal/retry"
 )
 
 // API is what a Table needs of the SDK's client.
@@ -176,12 +177,8 @@ func (t *Table) writeBatch(ctx context.Context, requests []types.WriteRequest) e
 		if requests = out.UnprocessedItems[t.name]; len(requests) == 0 {
 			return nil
 		}
-		pause := time.NewTimer(firstPause << try)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return fmt.Errorf("append documents: %w: %w", ledger.ErrUnavailable, ctx.Err())
+		if err := retry.Sleep(ctx, firstPause<<try); err != nil {
+			return fmt.Errorf("append documents: %w: %w", ledger.ErrUnavailable, err)
 		}
 	}
 	return fmt.Errorf("append documents: %w: %d were not processed", ledger.ErrUnavailable, len(requests))

@@ -38,13 +38,13 @@ func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, 
 	}
 	b.Cleanup(func() { _ = env.Close() })
 	cfg, urls := env.AWSConfig(), env.QueueURLs()
-	direct := lanes.New(awsclient.SQS(cfg), lanes.URLs(urls))
+	direct := lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls))
 	var moves []lanes.Move
 	for i := range n {
 		moves = append(moves, lanes.Move{Message: job.Message{Body: body(fmt.Sprint("j", i)),
 			Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, Error: "down", At: time.Now().UTC()}}})
 	}
-	for _, err := range direct.Send(b.Context(), lanes.ToDLQ, moves) {
+	for _, err := range direct.Send(b.Context(), job.DLQ, moves) {
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, 
 	c.Numbers.ReceiveWait, c.Numbers.BacklogLimit, c.Numbers.ApprovalAbove = 0, 1<<30, 1<<30
 	db := awsclient.DynamoDB(cfg)
 	s := redrive.New(c, redrive.Dependencies{
-		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), lanes.URLs(urls)),
+		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls)),
 		Table: operations.New(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
 	})
@@ -89,7 +89,7 @@ func finisher(s *redrive.Service, ledgerOf redrive.Ledger, canary int) (stop fun
 	go func() {
 		defer close(ended)
 		for done := map[string]bool{}; ctx.Err() == nil && len(done) < canary; time.Sleep(5 * time.Millisecond) {
-			received, err := s.Queues.Receive(ctx, lanes.ToRecovery, 10, time.Hour, 0)
+			received, err := s.Queues.Receive(ctx, job.Recovery, 10, time.Hour, 0)
 			if err != nil {
 				return
 			}
@@ -128,7 +128,7 @@ func BenchmarkThroughput(b *testing.B) {
 		began = time.Now()
 		moved := 0
 		for moved < n {
-			received, err := direct.Receive(b.Context(), lanes.ToDLQ, 10, time.Hour, 0)
+			received, err := direct.Receive(b.Context(), job.DLQ, 10, time.Hour, 0)
 			if err != nil || len(received) == 0 {
 				b.Fatalf("%d moved, %v", moved, err)
 			}
@@ -137,8 +137,8 @@ func BenchmarkThroughput(b *testing.B) {
 			for _, m := range received {
 				moves, messages = append(moves, lanes.Move{Message: m.Message}), append(messages, m.Message)
 			}
-			direct.Send(b.Context(), lanes.ToRecovery, moves)
-			direct.Delete(b.Context(), lanes.ToDLQ, messages)
+			direct.Send(b.Context(), job.Recovery, moves)
+			direct.Delete(b.Context(), job.DLQ, messages)
 			moved += len(received)
 		}
 		bare := float64(n) / time.Since(began).Seconds()
@@ -198,7 +198,7 @@ func memoryOf(b *testing.B, n int) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	w := newWorld()
 	for i := range n {
-		w.put(lanes.ToDLQ, job.Message{Body: body(fmt.Sprint("j", i)), Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, At: time.Now()}})
+		w.put(job.DLQ, job.Message{Body: body(fmt.Sprint("j", i)), Memory: job.Memory{Class: job.Transient, Cause: job.CauseAttempts, At: time.Now()}})
 	}
 	c := redrive.Config{Names: topology.NamesOf("test"), Numbers: topology.DefaultRedrive(), Unqualified: true, Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
 	c.Numbers.ReceiveWait, c.Numbers.ScanMessages, c.Numbers.ApprovalAbove, c.Numbers.EmptyReceives = 0, n+1, n+1, 2
@@ -234,7 +234,7 @@ type cursor struct {
 	at int
 }
 
-func (c *cursor) Receive(_ context.Context, from lanes.Queue, most int, _, _ time.Duration) ([]lanes.Received, error) {
+func (c *cursor) Receive(_ context.Context, from job.Queue, most int, _, _ time.Duration) ([]lanes.Received, error) {
 	all := c.queues.queues[from]
 	var list []lanes.Received
 	for ; c.at < len(all) && len(list) < most; c.at++ {
@@ -245,4 +245,4 @@ func (c *cursor) Receive(_ context.Context, from lanes.Queue, most int, _, _ tim
 	return list, nil
 }
 
-func (c *cursor) Release(context.Context, lanes.Queue, []job.Message) error { return nil }
+func (c *cursor) Release(context.Context, job.Queue, []job.Message) error { return nil }

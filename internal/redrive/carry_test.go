@@ -38,7 +38,7 @@ func TestCarriedUnchanged(t *testing.T) {
 	s.Numbers.Canary = 10
 	s.Numbers.CanaryWait = time.Millisecond // nobody runs them
 	for name, m := range messages {
-		if err := queues.Send(t.Context(), lanes.ToDLQ, []lanes.Move{{Message: m}})[0]; err != nil {
+		if err := queues.Send(t.Context(), job.DLQ, []lanes.Move{{Message: m}})[0]; err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestCarriedUnchanged(t *testing.T) {
 	}
 	got := map[string]lanes.Received{}
 	for range 5 {
-		received, err := queues.Receive(t.Context(), lanes.ToRecovery, 10, time.Minute, 0)
+		received, err := queues.Receive(t.Context(), job.Recovery, 10, time.Minute, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestScanLimitsSayThatItIsAPart(t *testing.T) {
 		"bytes":                func(b *bench) { b.Numbers.ScanBytes = 200 },
 		"limit of 10ms":        func(b *bench) { b.Numbers.ScanTime, b.latency = 10*time.Millisecond, time.Millisecond },
 		"others hold the rest": func(b *bench) {
-			for _, m := range b.queues[lanes.ToDLQ][:7] {
+			for _, m := range b.queues[job.DLQ][:7] {
 				m.visible = time.Now().Add(time.Hour)
 			}
 		},
@@ -117,13 +117,13 @@ func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
 			return nil, nil
 		}
 		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if first.State != redrive.Stopped || first.Counts["sent-undeleted"] != 1 || b.on(lanes.ToDLQ) != 2 {
+		if first.State != redrive.Stopped || first.Counts["sent-undeleted"] != 1 || b.on(job.DLQ) != 2 {
 			t.Fatalf("run %+v", first)
 		}
 		b.fault = nil
 		time.Sleep(time.Hour) // until it is visible again
 		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
-		if second.Counts["sent"] != 1 || len(b.sentAt) != 1 || b.on(lanes.ToDLQ) != 1 || b.queues[lanes.ToDLQ][0].ID == id {
+		if second.Counts["sent"] != 1 || len(b.sentAt) != 1 || b.on(job.DLQ) != 1 || b.queues[job.DLQ][0].ID == id {
 			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
 		}
 	})
@@ -138,7 +138,7 @@ func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
 			b.isolated(fmt.Sprint("j", i), job.Transient)
 		}
 		plan := b.must(planOf(all)).Plan
-		b.queues[lanes.ToDLQ][3].visible = time.Now().Add(time.Hour)
+		b.queues[job.DLQ][3].visible = time.Now().Add(time.Hour)
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
 		if got.State != redrive.Paused || got.Waiting != 1 || got.Counts["gone"] != 0 || got.Counts["sent"] != 11 {
 			t.Errorf("run %+v", got)

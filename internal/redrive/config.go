@@ -1,13 +1,13 @@
 package redrive
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
+	"acklast/internal/env"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/topology"
@@ -79,11 +79,8 @@ var numbers = []number{
 	{"ACKLAST_REDRIVE_RETENTION", nil, func(r *topology.Redrive) *time.Duration { return &r.Retention }},
 }
 
-// QueueURLs are the URLs of a stack's queues.
-type QueueURLs struct{ Source, Recovery, DLQ string }
-
 // Environment is the redrive function's environment for a stack with the given settings.
-func Environment(stack string, urls QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
+func Environment(stack string, urls topology.QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
 	env := map[string]string{
 		EnvStack: stack, EnvSourceURL: urls.Source, EnvRecoveryURL: urls.Recovery, EnvDLQURL: urls.DLQ,
 		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
@@ -102,7 +99,7 @@ func Environment(stack string, urls QueueURLs, s topology.Settings, r topology.R
 }
 
 // LocalEnvironment is Environment for a place without aliases: unqualified invocations are allowed.
-func LocalEnvironment(stack string, urls QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
+func LocalEnvironment(stack string, urls topology.QueueURLs, s topology.Settings, r topology.Redrive) map[string]string {
 	env := Environment(stack, urls, s, r)
 	env[EnvUnqualified] = allow
 	return env
@@ -111,64 +108,39 @@ func LocalEnvironment(stack string, urls QueueURLs, s topology.Settings, r topol
 // ParseConfig reads a Config from an environment. The stack and the queue URLs are required, every
 // number falls back to topology's defaults. The error names each variable that is missing or wrong.
 func ParseConfig(getenv func(string) string) (Config, error) {
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	required := func(name string) string {
-		v := getenv(name)
-		check(v != "", "%s is not set", name)
-		return v
-	}
-	count := func(name string, to *int, least int) {
-		if v := getenv(name); v != "" {
-			n, err := strconv.Atoi(v)
-			check(err == nil && n >= least, "%s is %q, want a whole number of at least %d", name, v, least)
-			*to = n
-		}
-	}
-	duration := func(name string, to *time.Duration) {
-		if v := getenv(name); v != "" {
-			d, err := time.ParseDuration(v)
-			check(err == nil && d >= 0, "%s is %q, want a duration such as 30s", name, v)
-			*to = d
-		}
-	}
+	r := env.New(getenv)
 	s := topology.Default()
 	c := Config{
-		Names:     topology.NamesOf(required(EnvStack)),
-		SourceURL: required(EnvSourceURL), RecoveryURL: required(EnvRecoveryURL), DLQURL: required(EnvDLQURL),
+		Names:     topology.NamesOf(r.Required(EnvStack)),
+		SourceURL: r.Required(EnvSourceURL), RecoveryURL: r.Required(EnvRecoveryURL), DLQURL: r.Required(EnvDLQURL),
 		Numbers: topology.DefaultRedrive(),
 	}
-	count(EnvMaxRedrives, &s.MaxRedrives, 1)
-	duration(EnvLedgerRetention, &s.LedgerRetention)
+	s.MaxRedrives = r.Count(EnvMaxRedrives, 1, s.MaxRedrives)
+	s.LedgerRetention = r.Duration(EnvLedgerRetention, 0, s.LedgerRetention)
 	c.Rules = ledger.Rules{MaxRedrives: s.MaxRedrives, Retention: s.LedgerRetention}
 	for _, n := range numbers {
 		if n.count != nil {
-			count(n.env, n.count(&c.Numbers), 0)
+			to := n.count(&c.Numbers)
+			*to = r.Count(n.env, 0, *to)
 		} else {
-			duration(n.env, n.duration(&c.Numbers))
+			to := n.duration(&c.Numbers)
+			*to = r.Duration(n.env, 0, *to)
 		}
 	}
-	for _, class := range strings.Split(getenv(EnvGuarded), ",") {
+	for _, class := range strings.Split(r.Text(EnvGuarded), ",") {
 		if class = strings.TrimSpace(class); class != "" {
 			c.Guarded = append(c.Guarded, job.Class(class))
 		}
 	}
-	unqualified := getenv(EnvUnqualified)
-	check(unqualified == "" || unqualified == allow, "%s is %q, want %q or nothing", EnvUnqualified, unqualified, allow)
+	unqualified := r.Text(EnvUnqualified)
+	r.Check(unqualified == "" || unqualified == allow, "%s is %q, want %q or nothing", EnvUnqualified, unqualified, allow)
 	c.Unqualified = unqualified == allow
-	if v := getenv(EnvLogLevel); v != "" {
-		check(c.LogLevel.UnmarshalText([]byte(v)) == nil, "%s is %q, want DEBUG, INFO, WARN or ERROR", EnvLogLevel, v)
+	c.LogLevel = r.Level(EnvLogLevel)
+	err := r.Err()
+	if err == nil {
+		err = c.Numbers.Validate(s)
 	}
-	if len(errs) == 0 {
-		if err := c.Numbers.Validate(s); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return Config{}, fmt.Errorf("redrive configuration: %w", err)
 	}
 	return c, nil

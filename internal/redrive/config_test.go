@@ -11,7 +11,7 @@ import (
 	"acklast/internal/topology"
 )
 
-var urls = redrive.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}
+var urls = topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}
 
 func parse(env map[string]string) (redrive.Config, error) {
 	return redrive.ParseConfig(func(name string) string { return env[name] })

@@ -10,6 +10,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/retry"
 )
 
 // drive is one invocation's work on a run.
@@ -126,14 +127,7 @@ func (d *drive) inTime(ctx context.Context, coming time.Duration) error {
 }
 
 func (d *drive) sleep(ctx context.Context) error {
-	t := time.NewTimer(d.Numbers.PollEvery)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return retry.Sleep(ctx, d.Numbers.PollEvery)
 }
 
 // prepare reads what there is to do, and from the audit what was done by earlier invocations.
@@ -242,14 +236,7 @@ func (d *drive) pace(ctx context.Context, n int) error {
 	if wait <= 0 {
 		return nil
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return retry.Sleep(ctx, wait)
 }
 
 // headroom waits while the lanes have too much work. It asks at most once per poll.
@@ -259,7 +246,7 @@ func (d *drive) headroom(ctx context.Context) error {
 	}
 	for {
 		work := 0
-		for _, q := range []lanes.Queue{lanes.ToSource, lanes.ToRecovery} {
+		for _, q := range []job.Queue{job.Source, job.Recovery} {
 			depth, err := d.Queues.Depth(ctx, q)
 			if err != nil {
 				return err
@@ -288,7 +275,7 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
 		}
-		received, err := d.Queues.Receive(ctx, lanes.ToDLQ, 10, d.visibility(ctx), d.Numbers.ReceiveWait)
+		received, err := d.Queues.Receive(ctx, job.DLQ, 10, d.visibility(ctx), d.Numbers.ReceiveWait)
 		if err != nil {
 			return nil, err
 		}
@@ -322,7 +309,7 @@ func (d *drive) finish(ctx context.Context) error {
 	if len(d.targets) == 0 {
 		return end(Done, "")
 	}
-	depth, err := d.Queues.Depth(ctx, lanes.ToDLQ)
+	depth, err := d.Queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type world struct {
 	calls   map[string]int
 	entries map[string]ledger.Entry
 	docs    map[[2]string]redrive.Record
-	queues  map[lanes.Queue][]*stored
+	queues  map[job.Queue][]*stored
 	handles int
 	// sentAt are the times of every message that was sent to the recovery lane.
 	sentAt []time.Time
@@ -55,7 +55,7 @@ type stored struct {
 }
 
 func newWorld() *world {
-	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[lanes.Queue][]*stored{}}
+	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[job.Queue][]*stored{}}
 }
 
 // call makes a call under the fault, if there is one.
@@ -171,7 +171,7 @@ func (t table) Query(_ context.Context, pk, prefix string, each func(redrive.Rec
 
 type queues struct{ *world }
 
-func (q queues) Receive(_ context.Context, from lanes.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
+func (q queues) Receive(_ context.Context, from job.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
 	err = q.call("receive", func() error {
 		now := time.Now()
 		for _, m := range q.queues[from] {
@@ -195,7 +195,7 @@ func (q queues) Receive(_ context.Context, from lanes.Queue, most int, visibilit
 	return list, err
 }
 
-func (q queues) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+func (q queues) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error {
 	errs := make([]error, len(moves))
 	err := q.call("send", func() error {
 		for i, m := range moves {
@@ -227,7 +227,7 @@ func (q queues) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []er
 }
 
 // put puts a message on a queue under a new id; locked.
-func (w *world) put(to lanes.Queue, m job.Message) string {
+func (w *world) put(to job.Queue, m job.Message) string {
 	w.handles++
 	m.ID = fmt.Sprintf("m-%06d", w.handles)
 	m.SentAt = time.Now()
@@ -242,14 +242,14 @@ func (w *world) settle() {
 	if w.run == nil {
 		return
 	}
-	list := w.queues[lanes.ToRecovery]
-	w.queues[lanes.ToRecovery] = nil
+	list := w.queues[job.Recovery]
+	w.queues[job.Recovery] = nil
 	for _, m := range list {
 		w.run(w, m.Message)
 	}
 }
 
-func (q queues) Delete(_ context.Context, from lanes.Queue, messages []job.Message) []error {
+func (q queues) Delete(_ context.Context, from job.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	err := q.call("delete", func() error {
 		for i, m := range messages {
@@ -270,7 +270,7 @@ func (q queues) Delete(_ context.Context, from lanes.Queue, messages []job.Messa
 	return errs
 }
 
-func (q queues) Release(_ context.Context, from lanes.Queue, messages []job.Message) error {
+func (q queues) Release(_ context.Context, from job.Queue, messages []job.Message) error {
 	return q.call("release", func() error {
 		for _, m := range messages {
 			for _, s := range q.queues[from] {
@@ -283,7 +283,7 @@ func (q queues) Release(_ context.Context, from lanes.Queue, messages []job.Mess
 	})
 }
 
-func (q queues) Depth(_ context.Context, of lanes.Queue) (d lanes.Depth, err error) {
+func (q queues) Depth(_ context.Context, of job.Queue) (d lanes.Depth, err error) {
 	err = q.call("depth", func() error {
 		now := time.Now()
 		for _, m := range q.queues[of] {
@@ -370,14 +370,14 @@ func (b *bench) isolated(id string, class job.Class) string {
 		LastClass: class, LastError: "it failed", Cause: job.CauseOf(class), IsolatedAt: time.Now().Add(-time.Hour), IsolatedMessageID: "gone",
 	}
 	b.entries[e.Key] = e
-	return b.put(lanes.ToDLQ, job.Message{Body: body(id), Memory: e.Memory(job.Memory{FirstSent: e.IsolatedAt, MessageID: "first"})})
+	return b.put(job.DLQ, job.Message{Body: body(id), Memory: e.Memory(job.Memory{FirstSent: e.IsolatedAt, MessageID: "first"})})
 }
 
 // malformed puts a body on the DLQ that nobody can read, as the worker does.
 func (b *bench) malformed() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.put(lanes.ToDLQ, job.Message{Body: `{"kind":`, Memory: job.Memory{Class: job.Invalid, Cause: job.CausePermanent, Error: "not JSON", At: time.Now().Add(-time.Hour)}})
+	return b.put(job.DLQ, job.Message{Body: `{"kind":`, Memory: job.Memory{Class: job.Invalid, Cause: job.CausePermanent, Error: "not JSON", At: time.Now().Add(-time.Hour)}})
 }
 
 // completes is a worker that does every job's effect once.
@@ -411,7 +411,7 @@ func isolatesAgain(w *world, m job.Message) {
 	e.IsolatedAt, e.IsolatedMessageID = time.Now(), m.ID
 	w.entries[e.Key] = e
 	m.Memory = e.Memory(m.Memory)
-	w.put(lanes.ToDLQ, m)
+	w.put(job.DLQ, m)
 }
 
 // ask makes a request, which may be refused but must not fail.
@@ -458,7 +458,7 @@ func planOf(f *redrive.Filter) redrive.Request {
 	return redrive.Request{Action: "plan", Select: f, By: "ada", Reason: "dependency is back"}
 }
 
-func (b *bench) on(q lanes.Queue) int {
+func (b *bench) on(q job.Queue) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queues[q])

@@ -256,7 +256,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 			return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
 		}
 	}
-	if err := s.Queues.Delete(ctx, lanes.ToDLQ, []job.Message{m.Message})[0]; err != nil {
+	if err := s.Queues.Delete(ctx, job.DLQ, []job.Message{m.Message})[0]; err != nil {
 		return Result{Message: m.ID, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
 	}
 	line.What, line.At, line.Payload = auditDiscarded, s.Now().UTC(), nil

@@ -58,7 +58,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 	}
 	var fatal error
 	if len(moves) > 0 {
-		for i, err := range d.Queues.Send(ctx, lanes.ToRecovery, moves) {
+		for i, err := range d.Queues.Send(ctx, job.Recovery, moves) {
 			if err != nil {
 				going[i].what, going[i].err, going[i].why = auditUnsent, err, job.SafeText(err.Error())
 				fatal = cmp.Or(fatal, forbidden(err, d.Names.RecoveryQueue))
@@ -74,7 +74,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 		}
 	}
 	if len(deletes) > 0 {
-		for i, err := range d.Queues.Delete(ctx, lanes.ToDLQ, deletes) {
+		for i, err := range d.Queues.Delete(ctx, job.DLQ, deletes) {
 			st := leaving[i]
 			switch {
 			case st.action == Remove && err == nil:

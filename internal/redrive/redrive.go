@@ -37,11 +37,11 @@ type Ledger interface {
 
 // Queues is what a redrive uses of the queues.
 type Queues interface {
-	Receive(ctx context.Context, q lanes.Queue, most int, visibility, wait time.Duration) ([]lanes.Received, error)
-	Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error
-	Delete(ctx context.Context, q lanes.Queue, messages []job.Message) []error
-	Release(ctx context.Context, q lanes.Queue, messages []job.Message) error
-	Depth(ctx context.Context, q lanes.Queue) (lanes.Depth, error)
+	Receive(ctx context.Context, q job.Queue, most int, visibility, wait time.Duration) ([]lanes.Received, error)
+	Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
+	Delete(ctx context.Context, q job.Queue, messages []job.Message) []error
+	Release(ctx context.Context, q job.Queue, messages []job.Message) error
+	Depth(ctx context.Context, q job.Queue) (lanes.Depth, error)
 }
 
 // Record is one document of the operations table.

@@ -20,6 +20,7 @@ import (
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
+	"acklast/internal/topology"
 )
 
 func TestRunMovesWhatWasPlanned(t *testing.T) {
@@ -35,7 +36,7 @@ func TestRunMovesWhatWasPlanned(t *testing.T) {
 		if plan.Selected != 31 || plan.Actions[redrive.Redrive] != 30 || plan.Actions[redrive.Never] != 1 || plan.Approval != "" {
 			t.Fatalf("plan %+v", plan)
 		}
-		if b.on(lanes.ToDLQ) != 31 || b.on(lanes.ToRecovery) != 0 {
+		if b.on(job.DLQ) != 31 || b.on(job.Recovery) != 0 {
 			t.Error("a plan moved something")
 		}
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
@@ -48,7 +49,7 @@ func TestRunMovesWhatWasPlanned(t *testing.T) {
 				t.Errorf("%+v, %d effects", e, effects[e.Key])
 			}
 		}
-		if left := b.queues[lanes.ToDLQ]; len(left) != 1 || left[0].ID != bad || left[0].visible.After(time.Now()) {
+		if left := b.queues[job.DLQ]; len(left) != 1 || left[0].ID != bad || left[0].visible.After(time.Now()) {
 			t.Errorf("left on the DLQ: %+v", left)
 		}
 		// A plan becomes one run: the second is told of the first.
@@ -68,7 +69,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		id := b.isolated("a", job.Transient)
-		m := b.queues[lanes.ToDLQ][0]
+		m := b.queues[job.DLQ][0]
 		m.Attributes = map[string]job.Attribute{"s": {Type: "String", String: "x"}, "b": {Type: "Binary.custom", Binary: []byte{0, 1}}, "n": {Type: "Number", String: "1"}}
 		m.Group, m.TraceHeader = "g", "Root=1"
 		want := m.Message
@@ -79,7 +80,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 		if got.Run.State != redrive.Paused {
 			t.Errorf("%+v", got.Run)
 		}
-		sent := b.queues[lanes.ToRecovery][0].Message
+		sent := b.queues[job.Recovery][0].Message
 		if sent.Body != want.Body || sent.Group != want.Group || sent.TraceHeader != want.TraceHeader || fmt.Sprint(sent.Attributes) != fmt.Sprint(want.Attributes) {
 			t.Errorf("sent %+v, want %+v", sent, want)
 		}
@@ -99,10 +100,10 @@ func TestOneByIDLeavesTheOthers(t *testing.T) {
 			b.isolated(fmt.Sprint("other", i), job.Rejected)
 		}
 		got := b.must(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "record supplied"})
-		if got.Run.State != redrive.Done || b.on(lanes.ToDLQ) != 200 || len(b.sentAt) != 1 || b.entry("wanted").Status != ledger.Done {
-			t.Fatalf("%+v, DLQ %d", got.Run, b.on(lanes.ToDLQ))
+		if got.Run.State != redrive.Done || b.on(job.DLQ) != 200 || len(b.sentAt) != 1 || b.entry("wanted").Status != ledger.Done {
+			t.Fatalf("%+v, DLQ %d", got.Run, b.on(job.DLQ))
 		}
-		for _, m := range b.queues[lanes.ToDLQ] {
+		for _, m := range b.queues[job.DLQ] {
 			if m.visible.After(time.Now()) {
 				t.Fatalf("%s is hidden", m.ID)
 			}
@@ -136,8 +137,8 @@ func TestFailingCanaryStopsTheRun(t *testing.T) {
 				untouched++
 			}
 		}
-		if untouched != 40-b.Numbers.Canary || b.on(lanes.ToDLQ) != 40 {
-			t.Errorf("%d untouched, %d on the DLQ", untouched, b.on(lanes.ToDLQ))
+		if untouched != 40-b.Numbers.Canary || b.on(job.DLQ) != 40 {
+			t.Errorf("%d untouched, %d on the DLQ", untouched, b.on(job.DLQ))
 		}
 		// Mended, the same run goes on, with a fresh canary.
 		effects := map[string]int{}
@@ -292,7 +293,7 @@ func TestBacklogWaits(t *testing.T) {
 		b.Numbers.BacklogLimit = 5
 		b.isolated("a", job.Transient)
 		for range 9 {
-			b.put(lanes.ToSource, job.Message{Body: "x"})
+			b.put(job.Source, job.Message{Body: "x"})
 		}
 		plan := b.must(planOf(all)).Plan
 		done := make(chan *redrive.RunView)
@@ -305,7 +306,7 @@ func TestBacklogWaits(t *testing.T) {
 			t.Errorf("status %+v", got)
 		}
 		b.mu.Lock()
-		b.queues[lanes.ToSource] = nil
+		b.queues[job.Source] = nil
 		b.mu.Unlock()
 		if got := <-done; got.State != redrive.Done || len(b.sentAt) != 1 {
 			t.Errorf("run %+v", got)
@@ -336,7 +337,7 @@ func TestPausesBeforeTheTimeout(t *testing.T) {
 		if got.State != redrive.Paused || got.Counts["sent"] < 30 || got.Counts["sent"] > 50 {
 			t.Fatalf("run %+v", got)
 		}
-		for _, m := range b.queues[lanes.ToDLQ] {
+		for _, m := range b.queues[job.DLQ] {
 			if m.visible.After(time.Now()) {
 				t.Fatalf("%s is hidden after the pause", m.ID)
 			}
@@ -416,7 +417,7 @@ func TestTakeOver(t *testing.T) {
 			t.Errorf("the woken owner sent %d more", len(b.sentAt)-sent)
 		}
 		got := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
-		if got.State != redrive.Done || got.Fence != 3 || len(effects) != 60 || b.on(lanes.ToDLQ) != 0 {
+		if got.State != redrive.Done || got.Fence != 3 || len(effects) != 60 || b.on(job.DLQ) != 0 {
 			t.Errorf("%d effects, run %+v", len(effects), got)
 		}
 		for k, n := range effects {
@@ -573,19 +574,19 @@ func TestDrift(t *testing.T) {
 		change("again", func(e *ledger.Entry) { e.Redrives = 2 })
 		change("claimed", func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour) })
 		var kept []*stored
-		for _, m := range b.queues[lanes.ToDLQ] {
+		for _, m := range b.queues[job.DLQ] {
 			if m.Body != body("gone") {
 				kept = append(kept, m)
 			}
 		}
-		b.queues[lanes.ToDLQ] = kept
+		b.queues[job.DLQ] = kept
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
 		want := map[string]int{"sent": 1, "removed": 1, "kept": 2, "gone": 1}
 		if got.State != redrive.Done || fmt.Sprint(got.Counts) != fmt.Sprint(want) {
 			t.Errorf("run %+v, want counts %v", got, want)
 		}
-		if len(effects) != 1 || b.on(lanes.ToDLQ) != 2 || b.entry("again").Redrives != 2 {
-			t.Errorf("effects %v, DLQ %d", effects, b.on(lanes.ToDLQ))
+		if len(effects) != 1 || b.on(job.DLQ) != 2 || b.entry("again").Redrives != 2 {
+			t.Errorf("effects %v, DLQ %d", effects, b.on(job.DLQ))
 		}
 	})
 }
@@ -605,7 +606,7 @@ func TestGenerationLimitAndOverride(t *testing.T) {
 		if plan.Actions[redrive.Limit] != 1 {
 			t.Errorf("plan %+v", plan)
 		}
-		id := b.queues[lanes.ToDLQ][0].ID
+		id := b.queues[job.DLQ][0].ID
 		got := b.refused(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "once more"}, "needs an approval")
 		b.must(redrive.Request{Action: "approve", Plan: got.Plan.ID, By: "grace", Reason: "yes"})
 		effects := map[string]int{}
@@ -626,13 +627,13 @@ func TestDiscard(t *testing.T) {
 		e := b.entries[key("c")]
 		e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour)
 		b.entries[key("c")] = e
-		foreign := b.put(lanes.ToDLQ, job.Message{Body: "what is this"})
+		foreign := b.put(job.DLQ, job.Message{Body: "what is this"})
 		noise := make([]byte, 400<<10)
 		r := rand.New(rand.NewPCG(1, 2))
 		for i := range noise {
 			noise[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/"[r.IntN(64)]
 		}
-		big := b.put(lanes.ToDLQ, job.Message{Body: string(noise), Memory: job.Memory{Class: job.Invalid}})
+		big := b.put(job.DLQ, job.Message{Body: string(noise), Memory: job.Memory{Class: job.Invalid}})
 		got := b.must(redrive.Request{Action: "discard", Messages: []string{bad, plain, ambiguous, claimed, foreign, big, "m-x"}, By: "ada", Reason: "not wanted"})
 		results := map[string]string{}
 		for _, r := range got.Results {
@@ -645,11 +646,11 @@ func TestDiscard(t *testing.T) {
 		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
-		if b.on(lanes.ToDLQ) != 4 {
-			t.Errorf("%d left", b.on(lanes.ToDLQ))
+		if b.on(job.DLQ) != 4 {
+			t.Errorf("%d left", b.on(job.DLQ))
 		}
 		// A second copy of the discarded job does not run, and is removed by a redrive.
-		b.put(lanes.ToDLQ, job.Message{Body: body("a")})
+		b.put(job.DLQ, job.Message{Body: body("a")})
 		plan := b.must(planOf(&redrive.Filter{Subjects: []string{"a"}})).Plan
 		if run := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; run.Counts["removed"] != 1 || len(effects) != 0 {
 			t.Errorf("run %+v, effects %v", run, effects)
@@ -703,18 +704,18 @@ func TestForbiddenSendAborts(t *testing.T) {
 			for i := range 20 {
 				b.isolated(fmt.Sprint("j", i), job.Transient)
 			}
-			refusing := lanes.New(refusingSQS{code: code}, lanes.URLs{Recovery: "x"})
+			refusing := lanes.New(refusingSQS{code: code}, topology.QueueURLs{Recovery: "x"})
 			b.sendErr = func(m job.Message) error {
-				return refusing.Send(t.Context(), lanes.ToRecovery, []lanes.Move{{Message: m}})[0]
+				return refusing.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m}})[0]
 			}
 			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
-			if got.State != redrive.Aborted || !strings.Contains(got.Why, says) || b.on(lanes.ToDLQ) != 20 {
-				t.Errorf("%s: %+v, DLQ %d", code, got, b.on(lanes.ToDLQ))
+			if got.State != redrive.Aborted || !strings.Contains(got.Why, says) || b.on(job.DLQ) != 20 {
+				t.Errorf("%s: %+v, DLQ %d", code, got, b.on(job.DLQ))
 			}
 			// Allowed now, a new plan finds the entries open and does not count them again.
 			b.sendErr, b.run = nil, completes(map[string]int{})
 			run := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
-			if run.State != redrive.Done || b.on(lanes.ToDLQ) != 0 {
+			if run.State != redrive.Done || b.on(job.DLQ) != 0 {
 				t.Errorf("after that: %+v", run)
 			}
 			for i := range 20 {
@@ -783,7 +784,7 @@ func TestRandomFailures(t *testing.T) {
 			}
 			// What is left are the malformed one, and copies of what is final.
 			found := false
-			for _, m := range b.queues[lanes.ToDLQ] {
+			for _, m := range b.queues[job.DLQ] {
 				found = found || m.ID == bad
 			}
 			if !found {
@@ -862,7 +863,7 @@ func TestChangedPlanDoesNotRun(t *testing.T) {
 		}
 		b.docs[part] = r
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if got.State != redrive.Paused || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(lanes.ToDLQ) != 1 {
+		if got.State != redrive.Paused || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(job.DLQ) != 1 {
 			t.Errorf("run %+v", got)
 		}
 	})
@@ -874,7 +875,7 @@ func (b *bench) convicted(id string) {
 	b.isolated(id, job.Crashed)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range b.queues[lanes.ToDLQ] {
+	for _, m := range b.queues[job.DLQ] {
 		if m.Body == body(id) {
 			m.Memory.Key = key(id)
 		}
@@ -917,7 +918,7 @@ func TestAForgedKeyOpensNothing(t *testing.T) {
 		b := newBench(t)
 		b.isolated("victim", job.Rejected)
 		b.mu.Lock()
-		b.put(lanes.ToDLQ, job.Message{Body: body("other"), Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Key: key("victim"), At: time.Now().Add(-time.Hour)}})
+		b.put(job.DLQ, job.Message{Body: body("other"), Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Key: key("victim"), At: time.Now().Add(-time.Hour)}})
 		b.mu.Unlock()
 		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
 		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "trying"})

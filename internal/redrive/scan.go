@@ -64,7 +64,7 @@ func (h *held) release(ctx context.Context) {
 	batch := make([]job.Message, 0, 10)
 	flush := func() {
 		if len(batch) > 0 {
-			if err := h.queues.Release(ctx, lanes.ToDLQ, batch); err != nil {
+			if err := h.queues.Release(ctx, job.DLQ, batch); err != nil {
 				h.log(err)
 			}
 			batch = batch[:0]
@@ -98,7 +98,7 @@ func (s *Service) visibility(ctx context.Context) time.Duration {
 // It stops early when see returns false.
 func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool, err error)) (Scan, error) {
 	var sc Scan
-	before, err := s.Queues.Depth(ctx, lanes.ToDLQ)
+	before, err := s.Queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return sc, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.Queues.Receive(ctx, lanes.ToDLQ, 10, s.visibility(ctx), s.Numbers.ReceiveWait)
+		received, err := s.Queues.Receive(ctx, job.DLQ, 10, s.visibility(ctx), s.Numbers.ReceiveWait)
 		if err != nil {
 			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {

@@ -1,10 +1,11 @@
 // Package retry decides when a failed job is tried again, and when it is not.
 //
 // Two budgets bound the attempts: one by count and one by time. Both count from the entry's last
-// opening. Everything here is pure: the time and the random number are given.
+// opening. Every rule is pure: the time and the random number are given. Sleep is the one exception.
 package retry
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -58,6 +59,18 @@ func doubled(base, ceiling time.Duration, n int) time.Duration {
 // jitter takes up to half of d away.
 func jitter(d time.Duration, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/2)
+}
+
+// Sleep waits for d, or returns the context's error when that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // WholeSeconds rounds a delay up to what SQS can express, within [0, ceiling].

@@ -102,7 +102,7 @@ type Observation struct {
 	// Kind is the name of a registered kind. Whoever observes maps every other name to KindUnknown:
 	// a sender must not be able to create metrics.
 	Kind    string
-	Lane    job.Lane
+	Lane    job.Queue
 	Outcome job.Outcome
 	// Class is empty when nothing failed.
 	Class job.Class
@@ -142,7 +142,7 @@ type Recorder struct {
 
 type series struct {
 	kind   string
-	lane   job.Lane
+	lane   job.Queue
 	class  job.Class
 	counts counts
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// QueueURLs are the URLs of a stack's queues, or their ARNs where that is said.
+type QueueURLs struct{ Source, Recovery, DLQ string }
+
 // Limits that AWS sets; they are facts, not settings.
 const (
 	// MaxDelay is the longest delay SQS accepts for one message (whole seconds).

@@ -23,13 +23,13 @@ import (
 // idle is a queue and a ledger that a job that succeeds never calls.
 type idle struct{ *memory }
 
-func (idle) Send(context.Context, lanes.Queue, []lanes.Move) []error    { panic("a move") }
-func (idle) Backoff(context.Context, job.Lane, []lanes.Backoff) error   { panic("a delivery is left") }
-func (idle) Delete(context.Context, lanes.Queue, []job.Message) []error { panic("a deletion") }
+func (idle) Send(context.Context, job.Queue, []lanes.Move) []error     { panic("a move") }
+func (idle) Backoff(context.Context, job.Queue, []lanes.Backoff) error { panic("a delivery is left") }
+func (idle) Delete(context.Context, job.Queue, []job.Message) []error  { panic("a deletion") }
 
 // overhead is a handler of batches of ten, whose jobs take the time of work and no other.
 func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, events.SQSEvent) {
-	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	env := worker.Environment("acklast", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
 	if err != nil {
 		tb.Fatal(err)

@@ -1,12 +1,12 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
 
+	"acklast/internal/env"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
 	"acklast/internal/topology"
@@ -62,11 +62,8 @@ const (
 	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
 )
 
-// QueueURLs are the URLs of a stack's queues.
-type QueueURLs struct{ Source, Recovery, DLQ string }
-
 // Environment is the worker function's environment for a stack with the given settings.
-func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]string {
+func Environment(stack string, urls topology.QueueURLs, s topology.Settings) map[string]string {
 	return map[string]string{
 		EnvStack:           stack,
 		EnvSourceURL:       urls.Source,
@@ -93,91 +90,44 @@ func Environment(stack string, urls QueueURLs, s topology.Settings) map[string]s
 // ParseConfig reads a Config from an environment. The stack and the queue URLs are required, every
 // number falls back to topology.Default. The error names each variable that is missing or wrong.
 func ParseConfig(getenv func(string) string) (Config, error) {
-	r := reader{getenv: getenv}
+	r := env.New(getenv)
 	d := topology.Default()
 	c := Config{
-		Names:          topology.NamesOf(r.required(EnvStack)),
-		SourceURL:      r.required(EnvSourceURL),
-		RecoveryURL:    r.required(EnvRecoveryURL),
-		DLQURL:         r.required(EnvDLQURL),
-		Concurrency:    r.count(EnvConcurrency, d.BatchSize),
-		StartMargin:    r.duration(EnvStartMargin, d.StartMargin),
-		HandoverMargin: r.duration(EnvHandoverMargin, d.HandoverMargin),
+		Names:          topology.NamesOf(r.Required(EnvStack)),
+		SourceURL:      r.Required(EnvSourceURL),
+		RecoveryURL:    r.Required(EnvRecoveryURL),
+		DLQURL:         r.Required(EnvDLQURL),
+		Concurrency:    r.Count(EnvConcurrency, 1, d.BatchSize),
+		StartMargin:    r.Duration(EnvStartMargin, env.Positive, d.StartMargin),
+		HandoverMargin: r.Duration(EnvHandoverMargin, env.Positive, d.HandoverMargin),
 		Rules: ledger.Rules{
 			Retry: retry.Policy{
-				Base:        r.duration(EnvBackoffBase, d.BackoffBase),
-				Cap:         r.duration(EnvBackoffCap, d.BackoffCap),
-				MaxAttempts: r.count(EnvMaxAttempts, d.MaxAttempts),
-				AttemptTime: r.duration(EnvAttemptTime, d.AttemptTime),
+				Base:        r.Duration(EnvBackoffBase, env.Positive, d.BackoffBase),
+				Cap:         r.Duration(EnvBackoffCap, env.Positive, d.BackoffCap),
+				MaxAttempts: r.Count(EnvMaxAttempts, 1, d.MaxAttempts),
+				AttemptTime: r.Duration(EnvAttemptTime, env.Positive, d.AttemptTime),
 			},
-			MaxRedrives: r.count(EnvMaxRedrives, d.MaxRedrives),
-			Retention:   r.duration(EnvLedgerRetention, d.LedgerRetention),
+			MaxRedrives: r.Count(EnvMaxRedrives, 1, d.MaxRedrives),
+			Retention:   r.Duration(EnvLedgerRetention, env.Positive, d.LedgerRetention),
 		},
-		HopDelay:        r.duration(EnvHopDelay, d.HopDelay),
-		MaxHops:         r.count(EnvMaxHops, d.MaxHops),
-		LeftBackoffBase: r.duration(EnvLeftBackoffBase, d.LeftBackoffBase),
-		LeftBackoffCap:  r.duration(EnvLeftBackoffCap, d.LeftBackoffCap),
-		LeaseSkew:       r.duration(EnvLeaseSkew, d.LeaseSkew),
-		LogLevel:        r.level(EnvLogLevel),
+		HopDelay:        r.Duration(EnvHopDelay, env.Positive, d.HopDelay),
+		MaxHops:         r.Count(EnvMaxHops, 1, d.MaxHops),
+		LeftBackoffBase: r.Duration(EnvLeftBackoffBase, env.Positive, d.LeftBackoffBase),
+		LeftBackoffCap:  r.Duration(EnvLeftBackoffCap, env.Positive, d.LeftBackoffCap),
+		LeaseSkew:       r.Duration(EnvLeaseSkew, env.Positive, d.LeaseSkew),
+		LogLevel:        r.Level(EnvLogLevel),
 	}
-	r.check(c.Rules.Retry.Cap >= c.Rules.Retry.Base, "%s is %v, below %s = %v",
+	r.Check(c.Rules.Retry.Cap >= c.Rules.Retry.Base, "%s is %v, below %s = %v",
 		EnvBackoffCap, c.Rules.Retry.Cap, EnvBackoffBase, c.Rules.Retry.Base)
-	r.check(c.StartMargin > c.HandoverMargin, "%s is %v, not above %s = %v: a started record would have no time",
+	r.Check(c.StartMargin > c.HandoverMargin, "%s is %v, not above %s = %v: a started record would have no time",
 		EnvStartMargin, c.StartMargin, EnvHandoverMargin, c.HandoverMargin)
-	r.check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
+	r.Check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
 		EnvHopDelay, c.HopDelay, topology.MaxDelay)
-	r.check(c.LeftBackoffCap >= c.LeftBackoffBase && c.LeftBackoffCap <= topology.MaxVisibility,
+	r.Check(c.LeftBackoffCap >= c.LeftBackoffBase && c.LeftBackoffCap <= topology.MaxVisibility,
 		"%s is %v, but must lie between %s = %v and SQS's %v",
 		EnvLeftBackoffCap, c.LeftBackoffCap, EnvLeftBackoffBase, c.LeftBackoffBase, topology.MaxVisibility)
-	if err := errors.Join(r.errs...); err != nil {
+	if err := r.Err(); err != nil {
 		return Config{}, fmt.Errorf("worker configuration: %w", err)
 	}
 	return c, nil
-}
-
-// reader collects what is wrong with an environment, so that one start shows all of it.
-type reader struct {
-	getenv func(string) string
-	errs   []error
-}
-
-func (r *reader) check(ok bool, format string, args ...any) {
-	if !ok {
-		r.errs = append(r.errs, fmt.Errorf(format, args...))
-	}
-}
-
-func (r *reader) required(name string) string {
-	v := r.getenv(name)
-	r.check(v != "", "%s is not set", name)
-	return v
-}
-
-func (r *reader) count(name string, fallback int) int {
-	v := r.getenv(name)
-	if v == "" {
-		return fallback
-	}
-	n, err := strconv.Atoi(v)
-	r.check(err == nil && n >= 1, "%s is %q, want a whole number of at least 1", name, v)
-	return n
-}
-
-func (r *reader) duration(name string, fallback time.Duration) time.Duration {
-	v := r.getenv(name)
-	if v == "" {
-		return fallback
-	}
-	d, err := time.ParseDuration(v)
-	r.check(err == nil && d > 0, "%s is %q, want a positive duration such as 30s", name, v)
-	return d
-}
-
-func (r *reader) level(name string) slog.Level {
-	var l slog.Level
-	if v := r.getenv(name); v != "" {
-		err := l.UnmarshalText([]byte(v))
-		r.check(err == nil, "%s is %q, want DEBUG, INFO, WARN or ERROR", name, v)
-	}
-	return l
 }

@@ -11,7 +11,7 @@ import (
 
 func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 	for name, s := range map[string]topology.Settings{"default": topology.Default(), "scaled": topology.Scaled()} {
-		env := worker.Environment("shop", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, s)
+		env := worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, s)
 		c, err := worker.ParseConfig(func(name string) string { return env[name] })
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -33,7 +33,7 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 }
 
 func TestParseConfigNamesTheVariable(t *testing.T) {
-	good := worker.Environment("shop", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	good := worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	tests := map[string][]string{ // variable: values that must be refused
 		worker.EnvStack:           {""},
 		worker.EnvSourceURL:       {""},

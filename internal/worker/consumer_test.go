@@ -99,7 +99,7 @@ type story struct {
 
 	mu      sync.Mutex
 	said    map[string]int // how often a fate was asked
-	queues  map[lanes.Queue]map[string]*simMessage
+	queues  map[job.Queue]map[string]*simMessage
 	moved   map[string]bool // messages of which a successor was sent
 	entries map[string]ledger.Entry
 	effects map[string]int
@@ -147,7 +147,7 @@ func drawStory(rt *rapid.T) *story {
 		}
 		s.jobs = append(s.jobs, j)
 	}
-	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	env := worker.Environment("acklast", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
 	if err != nil {
 		rt.Fatal(err)
@@ -161,7 +161,7 @@ func (s *story) clear() {
 	s.serial, s.home, s.wrong, s.told = 0, false, nil, nil
 	s.said, s.moved, s.entries, s.effects = map[string]int{}, map[string]bool{}, map[string]ledger.Entry{}, map[string]int{}
 	s.putBack, s.strikes, s.excuse = map[string]int{}, map[string]ledger.Strikes{}, map[string]int{}
-	s.queues = map[lanes.Queue]map[string]*simMessage{lanes.ToSource: {}, lanes.ToRecovery: {}, lanes.ToDLQ: {}}
+	s.queues = map[job.Queue]map[string]*simMessage{job.Source: {}, job.Recovery: {}, job.DLQ: {}}
 }
 
 // bubbleStart is when time begins in a synctest bubble.
@@ -184,7 +184,7 @@ func (s *story) play() []string {
 	s.storm = s.began.Add(stormy)
 	for _, j := range s.jobs {
 		for range j.copies {
-			s.put(lanes.ToSource, job.Message{Body: j.body, Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: j.name}}, Group: j.name}, 0)
+			s.put(job.Source, job.Message{Body: j.body, Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: j.name}}, Group: j.name}, 0)
 		}
 	}
 	var running sync.WaitGroup
@@ -259,7 +259,7 @@ func (s *story) breaks(format string, args ...any) {
 // SQS.
 
 // put adds a message to a queue. Its id is new.
-func (s *story) put(q lanes.Queue, m job.Message, delay time.Duration) {
+func (s *story) put(q job.Queue, m job.Message, delay time.Duration) {
 	s.serial++
 	m.ID, m.SentAt, m.ReceiveCount, m.ReceiptHandle = fmt.Sprint("m", s.serial), time.Now().UTC(), 0, ""
 	s.queues[q][m.ID] = &simMessage{Message: m, visible: time.Now().Add(delay)}
@@ -267,7 +267,7 @@ func (s *story) put(q lanes.Queue, m job.Message, delay time.Duration) {
 }
 
 // receive takes up to ten messages, and says when to ask again if there is none.
-func (s *story) receive(q lanes.Queue) (batch []job.Message, next time.Time) {
+func (s *story) receive(q job.Queue) (batch []job.Message, next time.Time) {
 	s.mu.Lock()
 	ids := slices.Sorted(maps.Keys(s.queues[q]))
 	s.mu.Unlock()
@@ -289,7 +289,7 @@ func (s *story) receive(q lanes.Queue) (batch []job.Message, next time.Time) {
 			}
 		case m.ReceiveCount >= topology.Default().MaxReceiveCount:
 			delete(s.queues[q], id)
-			s.queues[lanes.ToDLQ][id] = m
+			s.queues[job.DLQ][id] = m
 			s.moved[id] = true
 			s.tell("SQS moves %s", id)
 		case s.concurrency > 1 && slices.ContainsFunc(batch, func(b job.Message) bool { return b.Body == m.Body }):
@@ -309,7 +309,7 @@ func (s *story) receive(q lanes.Queue) (batch []job.Message, next time.Time) {
 }
 
 // acknowledge deletes a message that the worker is through with.
-func (s *story) acknowledge(q lanes.Queue, m job.Message) {
+func (s *story) acknowledge(q job.Queue, m job.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobOf(m); !s.moved[m.ID] && (j.key == "" || !s.entries[j.key].Status.Final()) {
@@ -372,7 +372,7 @@ func (l *life) call(about ...any) fate {
 	return f
 }
 
-func (l *life) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+func (l *life) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error {
 	errs := make([]error, len(moves))
 	whole := l.call("send", to, moves[0].Message.ReceiptHandle)
 	for i, m := range moves {
@@ -392,7 +392,7 @@ func (l *life) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []err
 	return errs
 }
 
-func (l *life) move(to lanes.Queue, m lanes.Move) {
+func (l *life) move(to job.Queue, m lanes.Move) {
 	j := l.jobOf(m.Message)
 	if a := m.Message.Attributes; len(a) != 1 || a["tenant"].String != j.name || m.Message.Group != j.name {
 		l.breaks("%s travels with attributes %v and group %q", m.Message.ID, a, m.Message.Group)
@@ -405,19 +405,19 @@ func (l *life) move(to lanes.Queue, m lanes.Move) {
 		j.temper != killer && l.excuse[m.Message.ID] < ledger.ConvictAt {
 		l.breaks("%s is convicted, and died with %d invocations", m.Message.ID, l.excuse[m.Message.ID])
 	}
-	if m.Message.Memory.MessageID == "" || to == lanes.ToDLQ && m.Message.Memory.Cause == "" {
+	if m.Message.Memory.MessageID == "" || to == job.DLQ && m.Message.Memory.Cause == "" {
 		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)
 	}
 	l.moved[m.Message.ID] = true
 	l.put(to, m.Message, m.Delay)
 }
 
-func (l *life) Backoff(_ context.Context, lane job.Lane, items []lanes.Backoff) error {
+func (l *life) Backoff(_ context.Context, lane job.Queue, items []lanes.Backoff) error {
 	f := l.call("back off", items[0].ReceiptHandle)
 	if f != undone {
 		l.mu.Lock()
 		for _, i := range items {
-			if m := l.queues[lanes.Queue(lane)][i.MessageID]; m != nil && m.ReceiptHandle == i.ReceiptHandle {
+			if m := l.queues[lane][i.MessageID]; m != nil && m.ReceiptHandle == i.ReceiptHandle {
 				m.visible = time.Now().Add(i.For)
 			}
 		}
@@ -429,7 +429,7 @@ func (l *life) Backoff(_ context.Context, lane job.Lane, items []lanes.Backoff) 
 	return nil
 }
 
-func (l *life) Delete(_ context.Context, from lanes.Queue, messages []job.Message) []error {
+func (l *life) Delete(_ context.Context, from job.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	whole := l.call("delete", from, messages[0].ReceiptHandle)
 	for i, m := range messages {
@@ -643,12 +643,12 @@ func (s *story) process(n int) {
 	for turn := 0; ; turn++ {
 		s.take(name, "turn")
 		s.mu.Lock()
-		dry := s.home && len(s.queues[lanes.ToSource])+len(s.queues[lanes.ToRecovery]) == 0
+		dry := s.home && len(s.queues[job.Source])+len(s.queues[job.Recovery]) == 0
 		s.mu.Unlock()
 		if dry && s.calm() || time.Since(s.began) > limit {
 			return
 		}
-		lane := []lanes.Queue{lanes.ToSource, lanes.ToRecovery}[turn%2]
+		lane := []job.Queue{job.Source, job.Recovery}[turn%2]
 		batch, next := s.receive(lane)
 		if len(batch) == 0 {
 			time.Sleep(min(time.Until(next), time.Minute) / 2)
@@ -659,7 +659,7 @@ func (s *story) process(n int) {
 }
 
 // invoke runs the handler on a batch, in a process that may die, and acknowledges what it did not report.
-func (s *story) invoke(name string, lane lanes.Queue, batch []job.Message) {
+func (s *story) invoke(name string, lane job.Queue, batch []job.Message) {
 	l := &life{story: s, name: name, left: -1, open: map[string]bool{}}
 	if s.number(100, "death", name) < s.die && !s.calm() {
 		l.left, l.after = s.number(3*len(batch)+1, "death at", name), s.number(2, "death after", name) == 1
@@ -704,7 +704,7 @@ func (s *story) invoke(name string, lane lanes.Queue, batch []job.Message) {
 }
 
 // asRecord shows a message as Lambda does.
-func asRecord(m job.Message, lane lanes.Queue) events.SQSMessage {
+func asRecord(m job.Message, lane job.Queue) events.SQSMessage {
 	r := events.SQSMessage{
 		MessageId: m.ID, ReceiptHandle: m.ReceiptHandle, Body: m.Body, EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:acklast-" + string(lane),
 		Attributes: map[string]string{
@@ -735,7 +735,7 @@ func (s *story) operator() {
 			return
 		}
 		s.mu.Lock()
-		ids := slices.Sorted(maps.Keys(s.queues[lanes.ToDLQ]))
+		ids := slices.Sorted(maps.Keys(s.queues[job.DLQ]))
 		s.mu.Unlock()
 		for _, id := range ids {
 			if s.number(4, "put back") != 0 {
@@ -743,11 +743,11 @@ func (s *story) operator() {
 			}
 			f := s.fateOf("put back", id)
 			s.mu.Lock()
-			m := s.queues[lanes.ToDLQ][id]
-			s.put(lanes.ToSource, m.Message, 0)
+			m := s.queues[job.DLQ][id]
+			s.put(job.Source, m.Message, 0)
 			s.putBack[s.jobOf(m.Message).key]++
 			if f == done {
-				delete(s.queues[lanes.ToDLQ], id)
+				delete(s.queues[job.DLQ], id)
 			}
 			s.mu.Unlock()
 		}
@@ -756,12 +756,12 @@ func (s *story) operator() {
 
 // judge looks at what is left when it is over.
 func (s *story) judge() {
-	if left := len(s.queues[lanes.ToSource]) + len(s.queues[lanes.ToRecovery]); left > 0 {
+	if left := len(s.queues[job.Source]) + len(s.queues[job.Recovery]); left > 0 {
 		s.breaks("%d messages still wander after %v", left, limit)
 	}
 	isolated := map[string]int{}
-	for _, id := range slices.Sorted(maps.Keys(s.queues[lanes.ToDLQ])) {
-		isolated[s.jobOf(s.queues[lanes.ToDLQ][id].Message).name]++
+	for _, id := range slices.Sorted(maps.Keys(s.queues[job.DLQ])) {
+		isolated[s.jobOf(s.queues[job.DLQ][id].Message).name]++
 	}
 	for _, j := range s.jobs {
 		e, effects := s.entries[j.key], s.effects[j.key]

@@ -22,7 +22,7 @@ func (s *step) leave(err error) {
 	s.outcome, s.err, s.moves = job.Left, err, false
 }
 
-func (s *step) hand(to lanes.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
+func (s *step) hand(to job.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
 	s.outcome, s.to, s.moves = outcome, to, true
 	s.move = lanes.Move{Message: withMemory(s.Message, memory), Delay: delay}
 }
@@ -137,7 +137,7 @@ func (h *Handler) fail(ctx context.Context, s *step, err error) {
 	default:
 		m := s.memory()
 		m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
-		s.hand(lanes.ToRecovery, job.Retried, m, retry.WholeSeconds(e.RetryAt.Sub(h.Now()), h.HopDelay))
+		s.hand(job.Recovery, job.Retried, m, retry.WholeSeconds(e.RetryAt.Sub(h.Now()), h.HopDelay))
 	}
 }
 
@@ -166,7 +166,7 @@ func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why er
 		delay = until.Sub(h.Now())
 	}
 	// Never zero: the message would come back before anything changed.
-	s.hand(lanes.ToRecovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.HopDelay), time.Second))
+	s.hand(job.Recovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.HopDelay), time.Second))
 }
 
 // expire ends a job that is too late to run.
@@ -295,7 +295,7 @@ func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 		m.Key = s.Key // nobody should read this body to find it
 	}
 	s.class, s.cause = m.Class, cause
-	s.hand(lanes.ToDLQ, job.Isolated, m, 0)
+	s.hand(job.DLQ, job.Isolated, m, 0)
 }
 
 // isolateWithoutEntry sends a body without a key to the DLQ. There is nothing to record it under: the
@@ -304,5 +304,5 @@ func (h *Handler) isolateWithoutEntry(s *step, f *job.Failure) {
 	m := s.memory()
 	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.Now().UTC()
 	s.class, s.cause, s.err = m.Class, m.Cause, f
-	s.hand(lanes.ToDLQ, job.Isolated, m, 0)
+	s.hand(job.DLQ, job.Isolated, m, 0)
 }

@@ -14,7 +14,6 @@ import (
 	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 )
 
@@ -56,12 +55,12 @@ func TestSampleEvents(t *testing.T) {
 			for _, r := range event.Records {
 				read, err := catalogue.Read(r.Body)
 				if err != nil {
-					b.last(lanes.ToDLQ, 1)
+					b.last(job.DLQ, 1)
 				} else if e := b.ledger.entries[read.Key]; e.Status != ledger.Done {
 					t.Errorf("job %s: entry %+v", read.Key, e)
 				}
 			}
-			if got := b.wires.sent[lanes.ToDLQ][0].Message; got.Body != event.Records[1].Body {
+			if got := b.wires.sent[job.DLQ][0].Message; got.Body != event.Records[1].Body {
 				t.Errorf("isolated %q", got.Body)
 			}
 		})

@@ -42,7 +42,7 @@ func TestRevokedRun(t *testing.T) {
 	b := newBench(t)
 	b.runs.revoked = []string{"r-bad"}
 	b.one(b.redriven("1", "r-bad"))
-	m := b.last(lanes.ToDLQ, 1).Message.Memory
+	m := b.last(job.DLQ, 1).Message.Memory
 	e := b.ledger.entries["test/1"]
 	if m.Cause != job.CauseRevoked || m.Class != job.Transient || b.ran.Load() != 0 {
 		t.Errorf("memory %+v, ran %d", m, b.ran.Load())
@@ -81,9 +81,9 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	e.Status, e.LeaseUntil = ledger.Running, b.now.Add(time.Minute)
 	b.ledger.entries["test/3"] = e
 	b.one(r)
-	b.last(lanes.ToRecovery, 1)
-	if len(b.wires.sent[lanes.ToDLQ]) != 0 {
-		t.Errorf("isolated %+v", b.wires.sent[lanes.ToDLQ])
+	b.last(job.Recovery, 1)
+	if len(b.wires.sent[job.DLQ]) != 0 {
+		t.Errorf("isolated %+v", b.wires.sent[job.DLQ])
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
 	"acklast/internal/telemetry"
@@ -102,7 +101,7 @@ func (h *Handler) clear(ctx context.Context, s *step) {
 		return // isolating it would need the ledger that just failed
 	}
 	delay := retry.Left(h.LeftBackoffBase, h.LeftBackoffCap, s.ReceiveCount)
-	s.hand(lanes.ToRecovery, job.Deferred, m, retry.WholeSeconds(delay, h.HopDelay))
+	s.hand(job.Recovery, job.Deferred, m, retry.WholeSeconds(delay, h.HopDelay))
 	s.err = fmt.Errorf("strikes not cleared (%w), left because: %w", err, left)
 }
 
@@ -135,7 +134,7 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 // repeats none of it.
 func (h *Handler) flush(ctx context.Context, steps []*step) {
 	h.handOver(ctx, steps)
-	done := map[job.Lane][]job.Message{}
+	done := map[job.Queue][]job.Message{}
 	for _, s := range steps {
 		s.settled = true
 		if s.outcome != job.Left && s.Lane != job.Unknown && s.ReceiptHandle != "" {
@@ -143,7 +142,7 @@ func (h *Handler) flush(ctx context.Context, steps []*step) {
 		}
 	}
 	for lane, messages := range done {
-		for i, err := range h.Lanes.Delete(ctx, lanes.Queue(lane), messages) {
+		for i, err := range h.Lanes.Delete(ctx, lane, messages) {
 			if err != nil {
 				// Lambda deletes it at the end, or its redelivery finds the work done.
 				h.Log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())

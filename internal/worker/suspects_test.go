@@ -83,7 +83,7 @@ func TestEveryReturnClears(t *testing.T) {
 		case "2":
 			panic("not a death")
 		}
-		if n := len(b.wires.sent[lanes.ToRecovery]); n != 1 {
+		if n := len(b.wires.sent[job.Recovery]); n != 1 {
 			t.Errorf("%d retries sent before the last suspect starts", n)
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
@@ -97,8 +97,8 @@ func TestEveryReturnClears(t *testing.T) {
 			t.Errorf("%s keeps strikes %v", id, s.Ends)
 		}
 	}
-	b.last(lanes.ToRecovery, 1)
-	b.last(lanes.ToDLQ, 1)
+	b.last(job.Recovery, 1)
+	b.last(job.DLQ, 1)
 }
 
 // mortal is a process's way to the ledger and the queues. Once it is dead nothing gets through.
@@ -124,7 +124,7 @@ func (p *mortal) Strike(ctx context.Context, s ledger.Strikes, end time.Time) (l
 	return p.memory.Strike(ctx, s, end)
 }
 
-func (p *mortal) Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error {
+func (p *mortal) Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error {
 	if p.dead {
 		errs := make([]error, len(moves))
 		for i := range errs {
@@ -135,7 +135,7 @@ func (p *mortal) Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) [
 	return p.wires.Send(ctx, to, moves)
 }
 
-func (p *mortal) Backoff(ctx context.Context, lane job.Lane, items []lanes.Backoff) error {
+func (p *mortal) Backoff(ctx context.Context, lane job.Queue, items []lanes.Backoff) error {
 	if p.dead {
 		return errDead
 	}
@@ -185,7 +185,7 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b.ledger.log = nil
 	b.one(again(poison, 5))
 	b.wantLog("delete m2")
-	m := b.last(lanes.ToDLQ, 1).Message
+	m := b.last(job.DLQ, 1).Message
 	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash || m.Body != body("poison") || m.Memory.Attempt != 0 || m.Memory.Key != "test/poison" {
 		t.Errorf("message %+v", m)
 	}
@@ -209,12 +209,12 @@ func struck(t *testing.T, end time.Time) (*bench, events.SQSMessage) {
 func TestAStrikeCountsOnlyWhenItsInvocationIsOver(t *testing.T) {
 	b, r := struck(t, t0.Add(-60*time.Second)) // over, but for clocks that differ
 	b.one(r)
-	if b.ran.Load() != 1 || len(b.wires.sent[lanes.ToDLQ]) != 0 {
+	if b.ran.Load() != 1 || len(b.wires.sent[job.DLQ]) != 0 {
 		t.Error("convicted by an invocation that may still be running")
 	}
 	b, r = struck(t, t0.Add(-60*time.Second-time.Millisecond))
 	b.one(r)
-	if b.ran.Load() != 0 || len(b.wires.sent[lanes.ToDLQ]) != 1 {
+	if b.ran.Load() != 0 || len(b.wires.sent[job.DLQ]) != 1 {
 		t.Error("not convicted")
 	}
 }
@@ -233,7 +233,7 @@ func TestConvictionLooksAtTheEntry(t *testing.T) {
 		b, r := struck(t, long)
 		b.ledger.entries["test/1"] = ledger.Entry{Key: "test/1", Status: ledger.Running, Owner: "x", LeaseUntil: t0.Add(20 * time.Second), Version: 1}
 		b.one(r)
-		if m := b.last(lanes.ToRecovery, 1); m.Delay != 20*time.Second {
+		if m := b.last(job.Recovery, 1); m.Delay != 20*time.Second {
 			t.Errorf("delay %v", m.Delay)
 		}
 	})
@@ -251,7 +251,7 @@ func TestConvictionLooksAtTheEntry(t *testing.T) {
 		s.Key, s.Subject, s.Kind = "", "", ""
 		b.ledger.strikes["m1"] = s
 		b.one(r)
-		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Class != job.Crashed || m.Cause != job.CauseCrash {
+		if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Crashed || m.Cause != job.CauseCrash {
 			t.Errorf("memory %+v", m)
 		}
 		if b.ran.Load() != 0 || len(b.ledger.entries) != 0 {
@@ -263,7 +263,7 @@ func TestConvictionLooksAtTheEntry(t *testing.T) {
 		b.ledger.entries["test/1"] = ledger.Entry{Key: "test/1", Status: ledger.Isolated, LastClass: job.Crashed, Cause: job.CauseCrash,
 			IsolatedMessageID: "m0", IsolatedAt: t0.Add(-2 * time.Hour), Version: 1}
 		b.one(r)
-		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Cause != job.CauseCrash {
+		if m := b.last(job.DLQ, 1).Message.Memory; m.Cause != job.CauseCrash {
 			t.Errorf("memory %+v", m)
 		}
 		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 || b.ran.Load() != 0 {
@@ -272,14 +272,14 @@ func TestConvictionLooksAtTheEntry(t *testing.T) {
 	})
 	t.Run("its hand-over was not confirmed: again", func(t *testing.T) {
 		b, r := struck(t, long)
-		b.wires.refuse = func(lanes.Queue, lanes.Move) error { return lanes.ErrUnsent }
+		b.wires.refuse = func(job.Queue, lanes.Move) error { return lanes.ErrUnsent }
 		if failed, err := b.handle(r); err == nil || len(failed) != 1 {
 			t.Fatal(failed, err)
 		}
 		b.wires.refuse = nil
 		b.now = b.now.Add(time.Minute)
 		b.one(again(r, 6))
-		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Class != job.Crashed || !m.At.Equal(t0) {
+		if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Crashed || !m.At.Equal(t0) {
 			t.Errorf("memory %+v", m)
 		}
 	})
@@ -302,7 +302,7 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 			return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
 		}
 		b.one(again(b.record("m1", body("1")), 3))
-		if m := b.last(lanes.ToRecovery, 1); m.Delay != 2*time.Minute || m.Message.Memory.Hops != 1 {
+		if m := b.last(job.Recovery, 1); m.Delay != 2*time.Minute || m.Message.Memory.Hops != 1 {
 			t.Errorf("move %+v", m)
 		}
 	})
@@ -342,7 +342,7 @@ func TestHopsOfAFullMessageCountInTheLedger(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.one(full(fmt.Sprint("m", hop+1), recoveryARN))
 	}
-	if m := b.last(lanes.ToDLQ, 1); len(m.Message.Attributes) != 10 {
+	if m := b.last(job.DLQ, 1); len(m.Message.Attributes) != 10 {
 		t.Errorf("the sender's attributes: %v", m.Message.Attributes)
 	}
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Cause != job.CauseHops {
@@ -360,7 +360,7 @@ func TestARecoveryDeliveryWithoutMemoryReadsItsEntry(t *testing.T) {
 	r := b.record("m1", body("1"))
 	r.EventSourceARN = recoveryARN
 	b.one(r)
-	if m := b.last(lanes.ToRecovery, 1).Message.Memory; m.Hops != 8 || m.Attempt != 2 || m.Redrives != 1 || !m.FirstSent.Equal(t0.Add(-time.Hour)) {
+	if m := b.last(job.Recovery, 1).Message.Memory; m.Hops != 8 || m.Attempt != 2 || m.Redrives != 1 || !m.FirstSent.Equal(t0.Add(-time.Hour)) {
 		t.Errorf("memory %+v", m)
 	}
 }
@@ -373,7 +373,7 @@ func TestForgedMemoryGainsNothing(t *testing.T) {
 		r := b.record("m1", body("1"))
 		r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &forged}}
 		b.one(r)
-		first := b.last(lanes.ToRecovery, 1)
+		first := b.last(job.Recovery, 1)
 		if first.Message.Memory.Attempt != 1 {
 			t.Errorf("%s: memory %+v: the ledger counts, not the message", forged, first.Message.Memory)
 		}

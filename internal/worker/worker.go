@@ -44,9 +44,9 @@ type Ledger interface {
 
 // Lanes is what the worker uses of the queues.
 type Lanes interface {
-	Send(ctx context.Context, to lanes.Queue, moves []lanes.Move) []error
-	Backoff(ctx context.Context, lane job.Lane, items []lanes.Backoff) error
-	Delete(ctx context.Context, from lanes.Queue, messages []job.Message) []error
+	Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
+	Backoff(ctx context.Context, lane job.Queue, items []lanes.Backoff) error
+	Delete(ctx context.Context, from job.Queue, messages []job.Message) []error
 }
 
 // Dependencies are what a Handler works with. All are required.
@@ -125,7 +125,7 @@ type step struct {
 	err       error
 
 	// A move to another queue; the outcome holds once it is confirmed.
-	to    lanes.Queue
+	to    job.Queue
 	move  lanes.Move
 	moves bool
 
@@ -145,7 +145,7 @@ func (h *Handler) open(r events.SQSMessage) *step {
 	return s
 }
 
-func (h *Handler) lane(queueARN string) job.Lane {
+func (h *Handler) lane(queueARN string) job.Queue {
 	switch queueARN[strings.LastIndexByte(queueARN, ':')+1:] {
 	case h.Names.SourceQueue:
 		return job.Source
@@ -188,7 +188,7 @@ func (s *step) recover(log *slog.Logger) {
 
 // handOver sends the steps' moves, a batch per queue, and leaves what is not confirmed.
 func (h *Handler) handOver(ctx context.Context, steps []*step) {
-	for _, to := range []lanes.Queue{lanes.ToRecovery, lanes.ToDLQ} {
+	for _, to := range []job.Queue{job.Recovery, job.DLQ} {
 		var going []*step
 		var moves []lanes.Move
 		for _, s := range steps {
@@ -211,7 +211,7 @@ func (h *Handler) handOver(ctx context.Context, steps []*step) {
 // backOff makes what is left invisible for a while. It is best effort: without it the lane's
 // visibility timeout does the same job less well.
 func (h *Handler) backOff(ctx context.Context, steps []*step) {
-	byLane := map[job.Lane][]lanes.Backoff{}
+	byLane := map[job.Queue][]lanes.Backoff{}
 	for _, s := range steps {
 		if s.outcome == job.Left && s.ReceiptHandle != "" && s.Lane != job.Unknown {
 			byLane[s.Lane] = append(byLane[s.Lane], lanes.Backoff{

@@ -127,22 +127,22 @@ func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.R
 // wires are queues that remember what was sent.
 type wires struct {
 	mu      sync.Mutex
-	sent    map[lanes.Queue][]lanes.Move
+	sent    map[job.Queue][]lanes.Move
 	calls   int
 	backoff []lanes.Backoff
-	refuse  func(to lanes.Queue, m lanes.Move) error
+	refuse  func(to job.Queue, m lanes.Move) error
 	deny    error // what Backoff comes to
 	deleted func(id string)
 }
 
-func (w *wires) Delete(_ context.Context, _ lanes.Queue, messages []job.Message) []error {
+func (w *wires) Delete(_ context.Context, _ job.Queue, messages []job.Message) []error {
 	for _, m := range messages {
 		w.deleted(m.ID)
 	}
 	return make([]error, len(messages))
 }
 
-func (w *wires) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []error {
+func (w *wires) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
@@ -158,7 +158,7 @@ func (w *wires) Send(_ context.Context, to lanes.Queue, moves []lanes.Move) []er
 	return errs
 }
 
-func (w *wires) Backoff(_ context.Context, _ job.Lane, items []lanes.Backoff) error {
+func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.backoff = append(w.backoff, items...)
@@ -183,10 +183,10 @@ func newBench(t *testing.T) *bench {
 	b := &bench{
 		T: t, now: t0, runs: &runs{},
 		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]ledger.Strikes{}},
-		wires:  &wires{sent: map[lanes.Queue][]lanes.Move{}},
+		wires:  &wires{sent: map[job.Queue][]lanes.Move{}},
 	}
 	b.wires.deleted = func(id string) { b.ledger.note("delete " + id) }
-	env := worker.Environment("acklast", worker.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	env := worker.Environment("acklast", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func (b *bench) one(r events.SQSMessage) {
 }
 
 // last returns the last move to the queue, of n in all.
-func (b *bench) last(to lanes.Queue, n int) lanes.Move {
+func (b *bench) last(to job.Queue, n int) lanes.Move {
 	b.Helper()
 	if len(b.wires.sent[to]) != n {
 		b.Fatalf("%d moves to %s, want %d", len(b.wires.sent[to]), to, n)
@@ -316,7 +316,7 @@ func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
 	if b.ran.Load() != 1 {
 		t.Errorf("%d jobs ran", b.ran.Load())
 	}
-	sent := b.wires.sent[lanes.ToDLQ]
+	sent := b.wires.sent[job.DLQ]
 	if len(sent) != len(bodies)+1 {
 		t.Fatalf("%d on the DLQ, want %d", len(sent), len(bodies)+1)
 	}
@@ -474,7 +474,7 @@ func TestRetry(t *testing.T) {
 	r.MessageAttributes = map[string]events.SQSMessageAttribute{"trace": {DataType: "String", StringValue: &text}}
 	r.Attributes["MessageGroupId"] = "tenant-1"
 	b.one(r)
-	m := b.last(lanes.ToRecovery, 1)
+	m := b.last(job.Recovery, 1)
 	if m.Delay != 5*time.Second || m.Message.Body != r.Body || m.Message.Attributes["trace"].String != "x" || m.Message.Group != "tenant-1" {
 		t.Errorf("move %+v", m)
 	}
@@ -500,14 +500,14 @@ func TestRetryAfterIsALowerBound(t *testing.T) {
 		b := newBench(t)
 		b.run = fails(job.Throttled, after)
 		b.one(b.record("m1", body("1")))
-		if m := b.last(lanes.ToRecovery, 1); m.Delay != delay {
+		if m := b.last(job.Recovery, 1); m.Delay != delay {
 			t.Errorf("Retry-After %v: delay %v, want %v", after, m.Delay, delay)
 		}
 		// An early copy does not run before it either.
 		b.now = t0.Add(after / 2)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
-		b.one(b.back("m2", b.last(lanes.ToRecovery, 1)))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || after > 5*time.Second && len(b.wires.sent[lanes.ToRecovery]) != 2 {
+		b.one(b.back("m2", b.last(job.Recovery, 1)))
+		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || after > 5*time.Second && len(b.wires.sent[job.Recovery]) != 2 {
 			t.Errorf("Retry-After %v: the early copy left %+v", after, e)
 		}
 	}
@@ -519,12 +519,12 @@ func TestCountBudgetIsolates(t *testing.T) {
 	r := b.record("m0", body("1"))
 	for i := 1; i < b.Rules.Retry.MaxAttempts; i++ {
 		b.one(r)
-		m := b.last(lanes.ToRecovery, i)
+		m := b.last(job.Recovery, i)
 		b.now = b.now.Add(m.Delay)
 		r = b.back(fmt.Sprint("m", i), m)
 	}
 	b.one(r)
-	m := b.last(lanes.ToDLQ, 1)
+	m := b.last(job.DLQ, 1)
 	memory := m.Message.Memory
 	if memory.Class != job.Transient || memory.Cause != job.CauseAttempts || memory.Attempt != 10 || memory.Error != "dependency down" || memory.MessageID != "m0" {
 		t.Errorf("memory %+v", memory)
@@ -541,7 +541,7 @@ func TestTimeBudgetIsolates(t *testing.T) {
 	b := newBench(t)
 	b.run = fails(job.Transient, 0)
 	b.one(b.record("m1", `{"kind":"test","deadline":"2026-12-01T10:00:14Z","payload":{"ID":"1"}}`))
-	if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Cause != job.CauseTime || m.Attempt != 1 {
+	if m := b.last(job.DLQ, 1).Message.Memory; m.Cause != job.CauseTime || m.Attempt != 1 {
 		t.Errorf("memory %+v", m)
 	}
 }
@@ -571,7 +571,7 @@ func TestNotDueIsDeferred(t *testing.T) {
 	r := b.record("m0", `{"kind":"test","notBefore":"2026-12-01T10:40:00.5Z","payload":{"ID":"1"}}`)
 	for i, want := range []time.Duration{900 * time.Second, 900 * time.Second, 601 * time.Second} {
 		b.one(r)
-		m := b.last(lanes.ToRecovery, i+1)
+		m := b.last(job.Recovery, i+1)
 		if m.Delay != want || m.Message.Memory.Hops != i+1 {
 			t.Errorf("hop %d: delay %v, want %v, memory %+v", i+1, m.Delay, want, m.Message.Memory)
 		}
@@ -593,7 +593,7 @@ func TestADeferralIsNeverWithoutDelay(t *testing.T) {
 		return job.Result{Verdict: job.Blocked, Until: b.now.Add(-time.Second), Err: ledger.ErrContended}
 	}
 	b.one(b.record("m1", body("1")))
-	if m := b.last(lanes.ToRecovery, 1); m.Delay != time.Second {
+	if m := b.last(job.Recovery, 1); m.Delay != time.Second {
 		t.Errorf("delay %v: the message would come back before anything changed", m.Delay)
 	}
 }
@@ -604,13 +604,13 @@ func TestHopsRunOut(t *testing.T) {
 		return job.Result{Verdict: job.Blocked, Err: ledger.ErrContended}
 	}
 	b.one(b.record("m1", body("1")))
-	m := b.last(lanes.ToRecovery, 1)
+	m := b.last(job.Recovery, 1)
 	if m.Delay != 5*time.Second || m.Message.Memory.Hops != 1 || m.Message.Memory.Attempt != 0 {
 		t.Errorf("contention: %+v", m)
 	}
 	m.Message.Memory.Hops = b.MaxHops
 	b.one(b.back("m2", m))
-	if got := b.last(lanes.ToDLQ, 1).Message.Memory; got.Cause != job.CauseHops {
+	if got := b.last(job.DLQ, 1).Message.Memory; got.Cause != job.CauseHops {
 		t.Errorf("memory %+v", got)
 	}
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 0 {
@@ -624,7 +624,7 @@ func isolated(t *testing.T, class job.Class) (*bench, lanes.Move) {
 	b.run = fails(class, 0)
 	b.Rules.Retry.MaxAttempts = 1
 	b.one(b.record("m1", body("1")))
-	m := b.last(lanes.ToDLQ, 1)
+	m := b.last(job.DLQ, 1)
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.IsolatedMessageID != "m1" {
 		t.Fatalf("entry %+v", e)
 	}
@@ -637,7 +637,7 @@ func TestIsolatedRules(t *testing.T) {
 	t.Run("an unconfirmed hand-over is repeated", func(t *testing.T) {
 		b := newBench(t)
 		b.run = fails(job.Rejected, 0)
-		b.wires.refuse = func(lanes.Queue, lanes.Move) error { return lanes.ErrUnsent }
+		b.wires.refuse = func(job.Queue, lanes.Move) error { return lanes.ErrUnsent }
 		if failed, err := b.handle(b.record("m1", body("1")), b.record("m2", "also unsent")); err == nil || len(failed) != 2 {
 			t.Fatalf("failed %v, %v: nothing was confirmed", failed, err)
 		}
@@ -649,7 +649,7 @@ func TestIsolatedRules(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(r)
-		if m := b.last(lanes.ToDLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent || m.Attempt != 1 || !m.At.Equal(t0) {
+		if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent || m.Attempt != 1 || !m.At.Equal(t0) {
 			t.Errorf("memory %+v", m)
 		}
 		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 1 {
@@ -661,7 +661,7 @@ func TestIsolatedRules(t *testing.T) {
 		r := b.record("m2", body("1"))
 		r.Attributes["SentTimestamp"] = fmt.Sprint(t0.Add(-time.Second).UnixMilli())
 		b.one(r)
-		if m := b.last(lanes.ToDLQ, 2).Message.Memory; m.Cause != job.CauseAttempts {
+		if m := b.last(job.DLQ, 2).Message.Memory; m.Cause != job.CauseAttempts {
 			t.Errorf("memory %+v", m)
 		}
 		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 {
@@ -671,7 +671,7 @@ func TestIsolatedRules(t *testing.T) {
 	t.Run("an ambiguous one goes back undecided", func(t *testing.T) {
 		b, m := isolated(t, job.Ambiguous)
 		b.one(b.back("m2", m))
-		if m := b.last(lanes.ToDLQ, 2).Message.Memory; m.Class != job.Ambiguous || m.Cause != job.CauseAmbiguous {
+		if m := b.last(job.DLQ, 2).Message.Memory; m.Class != job.Ambiguous || m.Cause != job.CauseAmbiguous {
 			t.Errorf("memory %+v", m)
 		}
 	})
@@ -694,7 +694,7 @@ func TestIsolatedRules(t *testing.T) {
 		m.Message.Memory.Hops = b.MaxHops
 		m.Message.Body = `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"1"}}`
 		b.one(b.back("m2", m))
-		got := b.last(lanes.ToRecovery, 1).Message.Memory
+		got := b.last(job.Recovery, 1).Message.Memory
 		if got.Hops != 1 || got.Redrives != 1 || got.Cause != "" || got.Class != "" {
 			t.Errorf("memory %+v", got)
 		}
@@ -704,7 +704,7 @@ func TestIsolatedRules(t *testing.T) {
 		b, m := isolated(t, job.Ambiguous)
 		m.Message.Body = later
 		b.one(b.back("m2", m))
-		b.last(lanes.ToDLQ, 2)
+		b.last(job.DLQ, 2)
 		b, m = isolated(t, job.Transient)
 		m.Message.Body = later
 		b.one(b.back("m2", m))
@@ -714,7 +714,7 @@ func TestIsolatedRules(t *testing.T) {
 		// A second copy from the DLQ finds it open. Its hops are those of the earlier life too.
 		m.Message.Memory.Hops = b.MaxHops
 		b.one(b.back("m3", m))
-		if got := b.last(lanes.ToRecovery, 2).Message.Memory; got.Hops != 1 {
+		if got := b.last(job.Recovery, 2).Message.Memory; got.Hops != 1 {
 			t.Errorf("memory %+v", got)
 		}
 	})
@@ -728,7 +728,7 @@ func TestIsolatedRules(t *testing.T) {
 			return fails(job.Transient, 0)(ctx, d)
 		}
 		b.one(b.back("m2", m))
-		if got := b.last(lanes.ToRecovery, 1).Message.Memory; got.Attempt != 2 || got.Redrives != 1 {
+		if got := b.last(job.Recovery, 1).Message.Memory; got.Attempt != 2 || got.Redrives != 1 {
 			t.Errorf("memory %+v", got)
 		}
 	})
@@ -738,7 +738,7 @@ func TestIsolatedRules(t *testing.T) {
 		e.Redrives = b.Rules.MaxRedrives
 		b.ledger.entries["test/1"] = e
 		b.one(b.back("m2", m))
-		if got := b.last(lanes.ToDLQ, 2).Message.Memory; got.Cause != job.CauseGeneration || got.Redrives != 3 {
+		if got := b.last(job.DLQ, 2).Message.Memory; got.Cause != job.CauseGeneration || got.Redrives != 3 {
 			t.Errorf("memory %+v", got)
 		}
 		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 3 {
@@ -776,8 +776,8 @@ func TestCopiesThatFailTogetherAreOneAttempt(t *testing.T) {
 	if e := b.ledger.entries["test/1"]; e.Attempts != 1 {
 		t.Errorf("%d attempts", e.Attempts)
 	}
-	if len(b.wires.sent[lanes.ToRecovery]) != 10 || b.wires.calls != 1 {
-		t.Errorf("%d moves in %d calls", len(b.wires.sent[lanes.ToRecovery]), b.wires.calls)
+	if len(b.wires.sent[job.Recovery]) != 10 || b.wires.calls != 1 {
+		t.Errorf("%d moves in %d calls", len(b.wires.sent[job.Recovery]), b.wires.calls)
 	}
 }
 

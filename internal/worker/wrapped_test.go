@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 )
 
@@ -29,7 +28,7 @@ func TestAWrappedJobRunsAndTravelsOnAsItCame(t *testing.T) {
 	b.run = fails(job.Transient, 0)
 	for i, body := range wrapped("bad") {
 		b.one(b.record(fmt.Sprint("n", i), body))
-		if m := b.last(lanes.ToRecovery, i+1); m.Message.Body != body || m.Message.Memory.Attempt != 1 {
+		if m := b.last(job.Recovery, i+1); m.Message.Body != body || m.Message.Memory.Attempt != 1 {
 			t.Errorf("moved on as %+v, want the body %s", m.Message, body)
 		}
 	}

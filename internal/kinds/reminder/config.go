@@ -1,10 +1,9 @@
 package reminder
 
 import (
-	"errors"
+	"acklast/internal/env"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -58,50 +57,27 @@ const defaultTimeout = 5 * time.Second
 // ParseConfig reads a Config from an environment. The error names each variable that is missing or
 // wrong, and never a value that is a secret.
 func ParseConfig(getenv func(string) string) (Config, error) {
-	var errs []error
-	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	duration := func(name string, fallback time.Duration) time.Duration {
-		v := getenv(name)
-		if v == "" {
-			return fallback
-		}
-		d, err := time.ParseDuration(v)
-		must(err == nil && d > 0, "%s is %q, want a positive duration such as 5s", name, v)
-		return d
-	}
-	yes := func(name string) bool {
-		v := getenv(name)
-		if v == "" {
-			return false
-		}
-		b, err := strconv.ParseBool(v)
-		must(err == nil, "%s is %q, want true or false", name, v)
-		return b
-	}
+	r := env.New(getenv)
 	c := Config{
-		Provider: getenv(EnvProvider), Timeout: duration(EnvTimeout, defaultTimeout),
+		Provider: getenv(EnvProvider), Timeout: r.Duration(EnvTimeout, env.Positive, defaultTimeout),
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
-		Abilities: Abilities{Deduplicates: yes(EnvDeduplicates), LooksUp: yes(EnvLooksUp), KeyWindow: duration(EnvKeyWindow, 0)},
+		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0)},
 		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet),
 	}
 	switch c.Provider {
 	case ProviderNone:
 	case ProviderHTTP:
 		u, err := url.Parse(c.URL)
-		must(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
-		must(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
-		must(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
+		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
+		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
+		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
 	case ProviderSES:
-		must(c.SESFrom != "", "%s is not set", EnvSESFrom)
+		r.Check(c.SESFrom != "", "%s is not set", EnvSESFrom)
 	default:
-		must(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
+		r.Check(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := r.Err(); err != nil {
 		return Config{}, fmt.Errorf("reminder configuration: %w", err)
 	}
 	return c, nil
