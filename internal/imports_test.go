@@ -124,3 +124,33 @@ func allowed(users []string, name string) bool {
 		return u == name || strings.HasSuffix(u, "/") && strings.HasPrefix(name, u)
 	})
 }
+
+// reaches lists, for the parts that an adopter's binary is made of, the clients of AWS services that they
+// may reach, however far down.
+var reaches = map[string][]string{
+	"internal/worker":  {"sqs"},
+	"internal/redrive": {"dynamodb", "sqs"},
+}
+
+// The engine knows no kind, and brings along no client but those it uses.
+func TestTheEngineReachesNoKind(t *testing.T) {
+	for name, clients := range reaches {
+		var errOut bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+name)
+		cmd.Dir, cmd.Stderr = "..", &errOut
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v\n%s", err, errOut.String())
+		}
+		for dep := range strings.Lines(string(out)) {
+			dep = strings.TrimSpace(dep)
+			if strings.Contains(dep, "/internal/kinds") {
+				t.Errorf("%s reaches the kind %s", name, dep)
+			}
+			client, ok := strings.CutPrefix(dep, "github.com/aws/aws-sdk-go-v2/service/")
+			if ok && !strings.Contains(client, "/") && !slices.Contains(clients, client) {
+				t.Errorf("%s reaches the client of %s, but may reach only %q", name, client, clients)
+			}
+		}
+	}
+}
