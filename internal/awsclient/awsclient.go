@@ -31,6 +31,9 @@ func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
+	if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		cfg.HTTPClient = dialing(c)
+	}
 	cfg.HTTPClient = inMemory{cfg.HTTPClient}
 	return cfg, nil
 }
@@ -40,12 +43,15 @@ func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.
 func DynamoDB(cfg aws.Config, options ...func(*dynamodb.Options)) *dynamodb.Client {
 	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){func(o *dynamodb.Options) {
 		o.DisableValidateResponseChecksum = o.BaseEndpoint != nil || os.Getenv("AWS_ENDPOINT_URL") != ""
+		o.HTTPClient = attempts{o.HTTPClient, attemptTimeout}
 	}}, options...)...)
 }
 
 // SQS returns an SQS client.
 func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
-	return sqs.NewFromConfig(cfg, options...)
+	return sqs.NewFromConfig(cfg, append([]func(*sqs.Options){func(o *sqs.Options) {
+		o.HTTPClient = attempts{o.HTTPClient, attemptTimeout}
+	}}, options...)...)
 }
 
 // inMemory hands net/http a body it can close without looking at the connection. The SDK closes its
