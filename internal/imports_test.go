@@ -41,6 +41,7 @@ var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
 	"internal/env":                {},
+	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},
 	"internal/telemetry":          {"internal/job"},
