@@ -40,8 +40,25 @@ func (s *step) memory() job.Memory {
 	if m.MessageID == "" {
 		m.MessageID = s.ID
 	}
-	m.Class, m.Cause, m.Error, m.At, m.Key = "", "", "", time.Time{}, ""
-	return m
+	return m.Cleared()
+}
+
+// waitForNewer sends on what only a newer version of this program can read. Once the roll-out is over,
+// a worker of that version gets it; no attempt is spent, and nothing is counted.
+func (h *Handler) waitForNewer(s *step, err error) {
+	s.err = err
+	s.hand(job.Recovery, job.Deferred, s.memory(), h.HopDelay)
+}
+
+// unread says what becomes of a delivery when the ledger did not answer, or not in a way that this
+// version understands.
+func (h *Handler) unread(s *step, err error) {
+	var newer *job.NewerError
+	if errors.As(err, &newer) {
+		h.waitForNewer(s, err)
+		return
+	}
+	s.leave(err)
 }
 
 // readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, a service's test
@@ -220,7 +237,7 @@ func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err erro
 	case errors.Is(err, ledger.ErrContended):
 		h.postpone(ctx, s, time.Time{}, err)
 	default:
-		s.leave(err)
+		h.unread(s, err)
 	}
 }
 
@@ -229,7 +246,7 @@ func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err erro
 func (h *Handler) arrive(ctx context.Context, s *step) bool {
 	e, err := h.Ledger.Get(ctx, s.Key)
 	if err != nil {
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	return h.sort(ctx, s, e)
@@ -240,7 +257,7 @@ func (h *Handler) arrive(ctx context.Context, s *step) bool {
 func (h *Handler) remember(ctx context.Context, s *step) bool {
 	e, err := h.Ledger.Get(ctx, s.Key)
 	if err != nil {
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	if e.Status.Final() || e.Status == ledger.Isolated {
@@ -280,7 +297,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		h.postpone(ctx, s, time.Time{}, err)
 		return false
 	case err != nil:
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	s.Memory.Hops, s.Memory.Attempt, s.Memory.Redrives = 0, e.Attempts, e.Redrives
@@ -303,6 +320,7 @@ func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 func (h *Handler) isolateWithoutEntry(s *step, f *job.Failure) {
 	m := s.memory()
 	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.Now().UTC()
+	m.Fingerprint = job.Fingerprint(job.SafeText(m.Error))
 	s.class, s.cause, s.err = m.Class, m.Cause, f
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }

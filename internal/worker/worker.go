@@ -85,7 +85,9 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
 		steps[i].runs = known
-		if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
+		if steps[i].newer != nil {
+			h.waitForNewer(steps[i], steps[i].newer)
+		} else if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
 			suspects = append(suspects, steps[i])
 		} else {
 			others = append(others, steps[i])
@@ -132,6 +134,9 @@ type step struct {
 	// settled says that the step is through: its move, if any, was sent or refused.
 	settled bool
 	strikes ledger.Strikes
+
+	// newer says that our own attribute has a format of a newer version.
+	newer *job.NewerError
 }
 
 // open reads what the record tells without its body. Its outcome starts as left: a record of which
@@ -139,6 +144,9 @@ type step struct {
 func (h *Handler) open(r events.SQSMessage) *step {
 	message, memoryErr := message(r)
 	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.Token()}, outcome: job.Left}
+	if errors.As(memoryErr, &s.newer) {
+		return s
+	}
 	if memoryErr != nil {
 		h.Log.Warn("own attribute ignored", telemetry.KeyMessageID, r.MessageId, telemetry.KeyError, memoryErr.Error())
 	}

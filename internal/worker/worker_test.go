@@ -880,3 +880,55 @@ func TestOneOutcomeIsObservedForEachDelivery(t *testing.T) {
 		t.Errorf("a body was logged:\n%s", b.out.String())
 	}
 }
+
+// What a newer version wrote waits for a worker of that version.
+func TestNewerFormatsAreDeferred(t *testing.T) {
+	t.Parallel()
+	const newerAttribute = `{"v":2,"tries":[1,2]}`
+	for name, prepare := range map[string]func(b *bench, r *events.SQSMessage){
+		"attribute": func(_ *bench, r *events.SQSMessage) {
+			text := newerAttribute
+			r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &text}}
+		},
+		"attribute of a suspect": func(_ *bench, r *events.SQSMessage) {
+			text := newerAttribute
+			r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &text}}
+			r.Attributes["ApproximateReceiveCount"] = "9"
+		},
+		"entry found by a run": func(b *bench, _ *events.SQSMessage) {
+			b.run = func(_ context.Context, d job.Delivery) job.Result {
+				return ledger.ResultOf(fmt.Errorf("claim: %w", &job.NewerError{What: "entry", Format: 2, Known: 1}), d.Token, b.now)
+			}
+		},
+		"entry found by a failure": func(b *bench, _ *events.SQSMessage) {
+			b.run = fails(job.Transient, 0)
+			b.ledger.fail = &job.NewerError{What: "entry", Format: 2, Known: 1}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.record("m1", body("1"))
+			prepare(b, &r)
+			b.handle(r)
+			sent := b.wires.sent[job.Recovery]
+			if len(sent) != 1 {
+				t.Fatalf("%d messages on the recovery lane, want 1", len(sent))
+			}
+			if sent[0].Delay != b.HopDelay {
+				t.Errorf("delay %v, want %v", sent[0].Delay, b.HopDelay)
+			}
+			if e := b.ledger.entries["test/1"]; e.Attempts != 0 {
+				t.Errorf("%d attempts, want none", e.Attempts)
+			}
+			if len(b.ledger.strikes) != 0 {
+				t.Errorf("strikes %v, want none", b.ledger.strikes)
+			}
+			if strings.HasPrefix(name, "attribute") {
+				if a, err := sent[0].Message.Memory.Encode(); err != nil || a.String != newerAttribute {
+					t.Errorf("the attribute travels as %s, %v, want it unchanged", a.String, err)
+				}
+			}
+		})
+	}
+}
