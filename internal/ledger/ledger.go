@@ -184,6 +184,12 @@ type Rules struct {
 	Retention time.Duration
 }
 
+// For returns the rules for a kind's jobs: where the kind has numbers of its own, they replace the stack's.
+func (r Rules) For(a job.Attempts) Rules {
+	r.Retry = r.Retry.For(a)
+	return r
+}
+
 // Open returns the entry as it is, or for a job that has none the entry it starts with.
 func (e Entry) Open(d job.Delivery) Entry {
 	if e.Version > 0 {

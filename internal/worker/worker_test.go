@@ -169,7 +169,8 @@ func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) e
 // "test", whose job n runs as the test says.
 type bench struct {
 	*testing.T
-	*worker.Handler
+	worker.Config
+	worker.Dependencies
 	ledger *memory
 	wires  *wires
 	runs   *runs
@@ -193,16 +194,22 @@ func newBench(t *testing.T) *bench {
 	}
 	var tokens atomic.Int64
 	clock := func() time.Time { return b.now }
-	b.Handler = worker.New(config, worker.Dependencies{
+	b.Config = config
+	b.Dependencies = worker.Dependencies{
 		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
 		Kinds:   job.NewCatalogue(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),
 		Random:  func() float64 { return 0 },
 		Token:   func() string { return fmt.Sprint("token-", tokens.Add(1)) },
-	})
+	}
 	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 	return b
+}
+
+// Handle is one invocation of a fresh process.
+func (b *bench) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	return worker.New(b.Config, b.Dependencies).Handle(ctx, event)
 }
 
 func (b *bench) kind(name string, late job.LatePolicy) job.Kind {
@@ -930,5 +937,24 @@ func TestNewerFormatsAreDeferred(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAKindHasAttemptsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k := b.kind("test", job.RunLate)
+	k.Attempts = job.Attempts{Most: 2, BackoffBase: 40 * time.Second}
+	b.Kinds = job.NewCatalogue(k)
+	b.run = fails(job.Transient, 0)
+	b.one(b.record("m1", body("1")))
+	m := b.last(job.Recovery, 1)
+	if m.Delay != 40*time.Second {
+		t.Errorf("the delay is %v, want the kind's own of 40 s", m.Delay)
+	}
+	b.now = b.now.Add(m.Delay)
+	b.one(b.back("m2", m))
+	if cause := b.last(job.DLQ, 1).Message.Memory.Cause; cause != job.CauseAttempts {
+		t.Errorf("cause %q, want %q after the kind's own 2 attempts", cause, job.CauseAttempts)
 	}
 }
