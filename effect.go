@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"acklast/internal/effect"
@@ -116,4 +117,12 @@ func (a *attempt) end(res job.Result) error {
 		return fmt.Errorf("the attempt ended with verdict %d", res.Verdict)
 	}
 	return res.Err
+}
+
+// OneRequest makes one HTTP request for a Send or a Lookup, exactly once: it follows no redirect, and it
+// keeps net/http from repeating the request. Its error is Unsent when nothing was written, because the
+// name, the connection or the TLS handshake failed, and says otherwise that nobody knows. What an answer
+// means is for the caller to say: count on the service's own words only, since a proxy answers too.
+func OneRequest(client *http.Client, req *http.Request) (*http.Response, error) {
+	return effect.OneRequest(client, req)
 }
