@@ -32,6 +32,7 @@ var mayUse = map[string][]string{
 	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":             {".", "internal/operations", "internal/demo", "cmd/", "infra/"},
+	"internal/effect":              {"."},
 	"internal/operations":          {"."},
 	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra/"},
 }
