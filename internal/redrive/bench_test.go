@@ -18,7 +18,6 @@ import (
 	"acklast/internal/ledger"
 	"acklast/internal/local"
 	"acklast/internal/local/faults"
-	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 
@@ -62,7 +61,7 @@ func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, 
 	db := awsclient.DynamoDB(cfg)
 	s := redrive.New(c, redrive.Dependencies{
 		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls)),
-		Table: operations.New(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
+		Table: redrive.NewStore(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
 	})
 	return s, direct, proxy
