@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +153,28 @@ func TestTheEngineReachesNoKind(t *testing.T) {
 			client, ok := strings.CutPrefix(dep, "github.com/aws/aws-sdk-go-v2/service/")
 			if ok && !strings.Contains(client, "/") && !slices.Contains(clients, client) {
 				t.Errorf("%s reaches the client of %s, but may reach only %q", name, client, clients)
+			}
+		}
+	}
+}
+
+// Of the redrive, its documents' store alone uses an SDK.
+func TestOfTheRedriveTheStoreAloneUsesAnSDK(t *testing.T) {
+	files, err := filepath.Glob("redrive/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == "store.go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range parsed.Imports {
+			if strings.Contains(i.Path.Value, "aws-sdk-go-v2") {
+				t.Errorf("%s imports %s, which is for store.go alone", file, i.Path.Value)
 			}
 		}
 	}
