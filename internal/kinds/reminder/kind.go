@@ -27,6 +27,7 @@ var definition = acklast.Definition[Payload]{
 	Check:   Payload.check,
 	Late:    acklast.RunLate,
 	Masked:  []string{"recipient"},
+	Grants:  grants,
 	Tables:  []acklast.Table{{Name: table, PartitionKey: "subscription_id"}},
 	Samples: []acklast.Sample{{Name: "reminder-send", Body: sample}},
 }
