@@ -212,6 +212,9 @@ func (tm template) resolve(v any) any {
 				}
 				return parts
 			}
+			if export, ok := v["Fn::ImportValue"].(string); ok {
+				return "<" + export + ">"
+			}
 			if sub, ok := v["Fn::Sub"].(string); ok {
 				return strings.NewReplacer("${AWS::AccountId}", testAccount, "${AWS::Region}", testRegion).Replace(sub)
 			}
