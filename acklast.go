@@ -23,6 +23,15 @@ type Kind struct {
 	start func(ctx context.Context, s Services) (job.Kind, error)
 }
 
+// Grants returns what the worker may do for the kind in an environment, or what is wrong with that
+// environment.
+func (k Kind) Grants(getenv func(string) string) ([]Grant, error) {
+	if k.kind.Grants == nil {
+		return nil, nil
+	}
+	return k.kind.Grants(getenv)
+}
+
 // Runner makes attempts at the jobs of a kind. It may be used concurrently.
 type Runner[P any] interface {
 	// Run makes one attempt. It returns nil only after a Commit of the job succeeded. Any other end is an
