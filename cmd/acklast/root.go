@@ -77,6 +77,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newConfirm(a),
 		newJob(a),
 		newStatus(a),
+		newCapacity(a),
 		newPause(a),
 		newResume(a),
 		newDLQ(a),

@@ -1,4 +1,4 @@
-package stack
+package main
 
 import (
 	"os"
@@ -85,7 +85,7 @@ func TestSettingsReportAllAtOnce(t *testing.T) {
 }
 
 func TestSettingsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/deploy.md")
+	doc, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +97,14 @@ func TestSettingsAreDocumented(t *testing.T) {
 }
 
 func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
-	manifest, err := os.ReadFile("../../package.json")
+	manifest, err := os.ReadFile("../package.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if loose := regexp.MustCompile(`"[~^><*]|latest`).Find(manifest); loose != nil {
 		t.Errorf("package.json pins nothing with %s", loose)
 	}
-	lock, err := os.ReadFile("../../package-lock.json")
+	lock, err := os.ReadFile("../package-lock.json")
 	if err != nil {
 		t.Fatal(err)
 	}
