@@ -174,8 +174,8 @@ func ParseSettings(context map[string]any) (Settings, error) {
 }
 
 var (
-	address   = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+	address  = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
 func (s Settings) validate() error {
