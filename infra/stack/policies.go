@@ -126,9 +126,9 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 	return statements
 }
 
-// index is the ledger's index by subject.
+// index is the ledger's index of isolated entries.
 func (st *Stack) index() *string {
-	return jsii.String(*st.tables.ledger.TableArn() + "/index/" + topology.SubjectIndex)
+	return jsii.String(*st.tables.ledger.TableArn() + "/index/" + topology.IsolatedIndex)
 }
 
 // dashboardARN has no region: dashboards belong to the account.

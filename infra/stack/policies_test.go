@@ -178,7 +178,7 @@ var mayRead = slices.Concat(
 	grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-operations dynamodb:table/acklast-reservations "+
 		"dynamodb:table/acklast-resources dynamodb:table/acklast-subscriptions",
 		"dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:Query"),
-	grid("dynamodb:table/acklast-ledger/index/by-subject", "dynamodb:Query"),
+	grid("dynamodb:table/acklast-ledger/index/isolated", "dynamodb:Query"),
 	grid("lambda:function:acklast-worker lambda:function:acklast-redrive", "lambda:GetFunctionConfiguration"),
 	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",

@@ -115,7 +115,7 @@ func TestTables(t *testing.T) {
 		for _, one := range indexes {
 			index := one.(map[string]any)
 			if index["IndexName"] != table.Index.Name || keys(index) != schema(table.Index.PartitionKey, table.Index.SortKey) ||
-				fmt.Sprint(index["Projection"]) != "map[ProjectionType:ALL]" {
+				fmt.Sprint(index["Projection"]) != fmt.Sprintf("map[NonKeyAttributes:%v ProjectionType:INCLUDE]", table.Index.Include) {
 				t.Errorf("%s: index is %v", table.Name, index)
 			}
 			attributes = append(attributes, table.Index.PartitionKey, table.Index.SortKey)

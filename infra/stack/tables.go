@@ -65,10 +65,11 @@ func newTable(st *Stack, t topology.Table) awsdynamodb.Table {
 	table := awsdynamodb.NewTable(st.scope, &id, props)
 	if t.Index.Name != "" {
 		table.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexProps{
-			IndexName:      &t.Index.Name,
-			PartitionKey:   stringKey(t.Index.PartitionKey),
-			SortKey:        stringKey(t.Index.SortKey),
-			ProjectionType: awsdynamodb.ProjectionType_ALL,
+			IndexName:        &t.Index.Name,
+			PartitionKey:     stringKey(t.Index.PartitionKey),
+			SortKey:          stringKey(t.Index.SortKey),
+			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+			NonKeyAttributes: jsii.Strings(t.Index.Include...),
 		})
 	}
 	return table
