@@ -94,9 +94,9 @@ func TestWorkerMayReachItsProvider(t *testing.T) {
 			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
 				"ses:SendEmail", "ses:SendTemplatedEmail")},
 	} {
-		s := DefaultSettings()
-		s.Reminders = c.reminders
-		if err := s.validate(); err != nil {
+		s := defaults()
+		s.Environment = c.reminders.Environment()
+		if err := s.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		tm := templateOf(t, s)
