@@ -154,7 +154,9 @@ type RefusedError struct {
 	Item map[string]types.AttributeValue
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the transaction", e.Index) }
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("own item %d refused the transaction", e.Index)
+}
 
 // attempt is what Job keeps of the engine.
 type attempt struct {
