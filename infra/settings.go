@@ -173,11 +173,7 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	return s, nil
 }
 
-var (
-	address   = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
-	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
-)
+var topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 
 func (s Settings) validate() error {
 	// The stack's own rules, and those of the kinds for the worker's environment.
@@ -193,9 +189,6 @@ func (s Settings) validate() error {
 	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
 		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
 		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
-	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || secretARN.MatchString(s.Reminders.SecretARN),
-		"provider secret is %q, which is no ARN of a secret", s.Reminders.SecretARN)
-	must(s.Reminders.Provider != reminder.ProviderSES || address.MatchString(s.Reminders.SESFrom), "SES sends from %q, which is no address", s.Reminders.SESFrom)
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
 }
