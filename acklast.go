@@ -23,6 +23,15 @@ type Kind struct {
 	start func(ctx context.Context, s Services) (job.Kind, error)
 }
 
+// Grants returns what the worker may do for the kind in an environment, or what is wrong with that
+// environment.
+func (k Kind) Grants(getenv func(string) string) ([]Grant, error) {
+	if k.kind.Grants == nil {
+		return nil, nil
+	}
+	return k.kind.Grants(getenv)
+}
+
 // Runner makes attempts at the jobs of a kind. It may be used concurrently.
 type Runner[P any] interface {
 	// Run makes one attempt. It returns nil only after a Commit of the job succeeded. Any other end is an
@@ -46,22 +55,26 @@ type Definition[P any] = job.Definition[P]
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
 	kind := job.Define(d)
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
+		s.late = kind.Late
 		runner, err := start(ctx, s)
 		if err != nil {
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
-		running.Run = func(ctx context.Context, d job.Delivery) job.Result {
-			payload, ok := d.Payload.(P)
+		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
+			payload, ok := delivery.Payload.(P)
 			if !ok {
-				return job.Result{Err: fmt.Errorf("the payload of %s is a %T", d.Key, d.Payload)}
+				return job.Result{Err: fmt.Errorf("the payload of %s is a %T", delivery.Key, delivery.Payload)}
 			}
-			a := attempt{delivery: d, services: s}
-			err := runner.Run(ctx, &Job[P]{
-				Payload: payload, Key: d.Key, Subject: d.Subject, Attempt: d.Memory.Attempt + 1,
-				Due: d.Due(), Deadline: d.Envelope.Deadline, Log: s.logger(d), attempt: &a,
-			})
-			return a.result(err)
+			a := attempt{delivery: delivery, services: s}
+			j := &Job[P]{
+				Payload: payload, Key: delivery.Key, Subject: delivery.Subject, Attempt: delivery.Memory.Attempt + 1,
+				Due: delivery.Due(), Deadline: delivery.Envelope.Deadline, Log: s.logger(delivery), attempt: &a,
+			}
+			if d.ExpiresAt != nil {
+				j.ExpiresAt = d.ExpiresAt(payload)
+			}
+			return a.result(runner.Run(ctx, j))
 		}
 		return running, nil
 	}}
@@ -83,6 +96,8 @@ type Services struct {
 	Log *slog.Logger
 
 	core *core
+	// late is the late policy of the kind that is being started.
+	late LatePolicy
 }
 
 // Table returns the physical name of a kind's own table.
@@ -111,6 +126,8 @@ type Job[P any] struct {
 	Due time.Time
 	// Deadline is when the job should be finished; zero means that it has none.
 	Deadline time.Time
+	// ExpiresAt is from when on nobody wants the effect, by the Definition; zero means never.
+	ExpiresAt time.Time
 	// Log carries the job's fields. Never log a payload or a recipient.
 	Log *slog.Logger
 
@@ -127,16 +144,17 @@ func (j *Job[P]) Commit(ctx context.Context, outcome string, items ...types.Tran
 	return j.attempt.commit(ctx, outcome, items)
 }
 
-// RefusedError: the condition of one of your own items refused a commit. Nothing was written.
+// RefusedError: the condition of one of your own items refused a transaction. Nothing was written.
 type RefusedError struct {
-	// Index is the item's place among those given to Commit. When several refused, it is the first.
+	// Index is the place of the item among those given to Commit or Transact. When several refused, it is
+	// the first.
 	Index int
 	// Item is what the condition met. It is nil when there is no such item, or when the engine does not
 	// return it: then read it with ConsistentRead.
 	Item map[string]types.AttributeValue
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the commit", e.Index) }
+func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the transaction", e.Index) }
 
 // attempt is what Job keeps of the engine.
 type attempt struct {
@@ -144,6 +162,8 @@ type attempt struct {
 	services  Services
 	committed bool
 	outcome   string
+	// ended is the result of an effect's run; nil if none ran.
+	ended *job.Result
 }
 
 func (a *attempt) commit(ctx context.Context, outcome string, items []types.TransactWriteItem) error {
@@ -165,6 +185,9 @@ func (a *attempt) commit(ctx context.Context, outcome string, items []types.Tran
 func (a *attempt) result(err error) job.Result {
 	if a.committed {
 		return job.Result{Verdict: job.Committed, Detail: a.outcome}
+	}
+	if a.ended != nil {
+		return *a.ended
 	}
 	if err == nil {
 		err = errors.New("the kind's Run returned without a commit")

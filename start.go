@@ -15,7 +15,6 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/lanes"
-	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
@@ -103,7 +102,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
-		Runs:    redrive.Runs{Table: operations.New(db, config.Names.OperationsTable)},
+		Runs:    redrive.Runs{Table: redrive.NewStore(db, config.Names.OperationsTable)},
 		Kinds:   job.NewCatalogue(running...),
 		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
 	})
@@ -126,7 +125,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
-		Table:    operations.New(db, config.Names.OperationsTable),
+		Table:    redrive.NewStore(db, config.Names.OperationsTable),
 		Kinds:    catalogue(kinds),
 		Log:      telemetry.NewLogger(p.out, config.LogLevel),
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),

@@ -339,7 +339,7 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 func outcomesOf(run *redrive.RunView) string {
 	count := map[string]int{}
 	for _, w := range run.Watched {
-		count[cmp.Or(w.Verdict, "waiting")]++
+		count[string(cmp.Or(w.Verdict, "waiting"))]++
 	}
 	return fmt.Sprintf("watched: %d succeeded, %d failed, %d waiting", count["succeeded"], count["failed"], count["waiting"])
 }

@@ -184,8 +184,11 @@ func TestMetricsPassTheLogFilter(t *testing.T) {
 	order := []string{"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"}
 	_, lines := emitted(t)
 	for _, level := range []string{"DEBUG", "INFO", "WARN", "ERROR"} {
-		s, err := ParseSettings(set("logLevel", level))
-		if err != nil {
+		s := defaults()
+		if err := s.LogLevel.UnmarshalText([]byte(level)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		filter := slices.Index(order, s.LogLevel.String())

@@ -31,7 +31,7 @@ func (e *ItemError) Error() string {
 // overwritten are the attributes that a completion decides. All others of an entry that exists are
 // its history, which a completion keeps.
 var overwritten = map[string]bool{
-	attrSubject: true, attrKind: true, attrStatus: true, attrOutcome: true,
+	attrFormat: true, attrKind: true, attrStatus: true, attrOutcome: true,
 	attrFinalAt: true, attrUpdatedAt: true, attrTTL: true, attrOwner: true,
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Commit(ctx context.Context, c ledger.Completion, own ...types.Tr
 }
 
 func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.TransactWriteItem) error {
-	if err := errors.Join(checkKey(c.Entry.Key), checkSubject(c.Entry.Subject)); err != nil {
+	if err := checkKey(c.Entry.Key); err != nil {
 		return err
 	}
 	if c.Token == "" {
@@ -88,9 +88,9 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	e.Owner, e.UpdatedAt = c.Token, c.Now
 	w := newWrite()
 	fresh := marshal(e)
-	delete(fresh, attrKey)
-	delete(fresh, attrVersion)
-	delete(fresh, attrRetryAt)
+	for _, name := range []string{attrSubject, attrKey, attrVersion, attrRetryAt} {
+		delete(fresh, name)
+	}
 	for _, name := range slices.Sorted(maps.Keys(fresh)) {
 		if overwritten[name] {
 			w.set(name, fresh[name])
@@ -103,11 +103,13 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
 	pending, now := w.value("pending", text(string(ledger.Pending))), w.value("now", millis(c.Now))
+	format, known := w.name(attrFormat), w.value(attrFormat, number(ledger.Format))
 	return &types.Update{
 		TableName:        &s.table,
 		Key:              keyOf(e.Key),
 		UpdateExpression: w.expression(),
 		ConditionExpression: aws.String("attribute_not_exists(" + key + ") OR (" + status + " = " + pending +
+			" AND (attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
 			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + "))"),
 		ExpressionAttributeNames:  w.names,
 		ExpressionAttributeValues: w.values,

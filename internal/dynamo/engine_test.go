@@ -182,6 +182,18 @@ func (b *bench) reserve(id string) types.TransactWriteItem {
 	}}
 }
 
+func (b *bench) rawEntry(key string) item {
+	b.Helper()
+	subject, _ := job.SubjectOf(key)
+	out, err := b.client.GetItem(context.Background(), &dynamodb.GetItemInput{
+		TableName: &b.names.LedgerTable, Key: item{"subject": text(subject), "key": text(key)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return out.Item
+}
+
 func (b *bench) raw(table, keyName, id string) item {
 	b.Helper()
 	out, err := b.client.GetItem(context.Background(), &dynamodb.GetItemInput{
@@ -215,7 +227,7 @@ func (b *bench) get() ledger.Entry {
 func (b *bench) put(e ledger.Entry) ledger.Entry {
 	b.Helper()
 	_, err := b.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
-		TableName: &b.names.LedgerTable, Key: item{"key": text(key)},
+		TableName: &b.names.LedgerTable, Key: item{"subject": text("r-1"), "key": text(key)},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -231,7 +243,7 @@ func (b *bench) put(e ledger.Entry) ledger.Entry {
 func (b *bench) set(name string, v types.AttributeValue) {
 	b.Helper()
 	_, err := b.client.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
-		TableName: &b.names.LedgerTable, Key: item{"key": text(key)}, UpdateExpression: aws.String("SET #set_name = :v"),
+		TableName: &b.names.LedgerTable, Key: item{"subject": text("r-1"), "key": text(key)}, UpdateExpression: aws.String("SET #set_name = :v"),
 		ExpressionAttributeNames: map[string]string{"#set_name": name}, ExpressionAttributeValues: item{":v": v},
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package redrive
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -14,25 +13,28 @@ import (
 // stay far below the 1,000 writes a second that one partition takes.
 const auditShards = 16
 
-// What an audit line says happened.
+// Step is what an audit line says happened.
+type Step string
+
+// The steps.
 const (
 	// auditIntent is written before anything is done to a message, every other line after it.
-	auditIntent = "intent"
+	auditIntent Step = "intent"
 	// auditSent: sent to the recovery lane and deleted from the DLQ.
-	auditSent = "sent"
+	auditSent Step = "sent"
 	// auditUndeleted: sent, but not confirmed as deleted.
-	auditUndeleted = "sent-undeleted"
+	auditUndeleted Step = "sent-undeleted"
 	// auditUnsent: SQS did not confirm the send; the message is still on the DLQ.
-	auditUnsent = "unsent"
+	auditUnsent Step = "unsent"
 	// auditRemoved: final already, and deleted from the DLQ. auditFinal: final, not confirmed as deleted.
-	auditRemoved = "removed"
-	auditFinal   = "final-undeleted"
+	auditRemoved Step = "removed"
+	auditFinal        = "final-undeleted"
 	// auditKept: left on the DLQ, because the ledger says so by now.
-	auditKept = "kept"
+	auditKept Step = "kept"
 	// auditUnsure: the ledger did not answer; nothing was sent.
-	auditUnsure = "unsure"
+	auditUnsure Step = "unsure"
 	// auditDiscarded: ended as discarded and deleted.
-	auditDiscarded = "discarded"
+	auditDiscarded Step = "discarded"
 )
 
 // AuditRecord is one line of the audit. It is written once and never changed.
@@ -41,7 +43,7 @@ type AuditRecord struct {
 	Run     string    `json:"run"`
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`
-	What    string    `json:"what"`
+	What    Step      `json:"what"`
 	Job     string    `json:"job,omitempty"`
 	Action  Action    `json:"action,omitempty"`
 	Why     string    `json:"why,omitempty"`
@@ -76,19 +78,19 @@ func pkAudit(run, message string) string {
 // record appends lines to the audit.
 func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 	records := make([]Record, len(lines))
-	nonce := short(s.ID())
+	nonce := short(s.newID())
 	for i, line := range lines {
-		doc, err := json.Marshal(line)
+		doc, err := encode(line)
 		if err != nil {
 			return err
 		}
 		records[i] = Record{
 			PK:  pkAudit(line.Run, line.Message),
 			SK:  fmt.Sprintf("%s#%019d#%s#%s", line.Message, line.At.UnixNano(), line.What, nonce),
-			Doc: doc, TTL: s.Now().Add(s.Numbers.Retention),
+			Doc: doc, TTL: s.now().Add(s.numbers.Retention),
 		}
 	}
-	if err := s.Table.Append(ctx, records); err != nil {
+	if err := s.table.Append(ctx, records); err != nil {
 		return fmt.Errorf("write audit: %w", err)
 	}
 	return nil
@@ -98,7 +100,7 @@ func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 func (s *Service) lastLines(ctx context.Context, run string, each func(AuditRecord)) error {
 	for shard := range auditShards {
 		var last AuditRecord
-		err := s.Table.Query(ctx, fmt.Sprintf("audit#%s#%02d", run, shard), "", func(r Record) error {
+		err := s.table.Query(ctx, fmt.Sprintf("audit#%s#%02d", run, shard), "", func(r Record) error {
 			line, err := decode[AuditRecord](r)
 			if err != nil {
 				return err

@@ -18,7 +18,6 @@ import (
 	"acklast/internal/ledger"
 	"acklast/internal/local"
 	"acklast/internal/local/faults"
-	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 
@@ -29,7 +28,7 @@ var benches atomic.Int64
 
 // onAWS is a service on the embedded AWS whose DLQ holds n isolated jobs. There is no worker: what is
 // measured is the redrive. counted puts a proxy that counts calls in between.
-func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, *faults.Proxy) {
+func onAWS(b testing.TB, n int, counted bool, change ...func(*redrive.Config)) (*onEngine, *lanes.Client, *faults.Proxy) {
 	b.Helper()
 	stack := fmt.Sprint("redrive-bench-", benches.Add(1))
 	env, err := local.StartAWS(b.Context(), stack, topology.Default(), 0)
@@ -60,16 +59,29 @@ func onAWS(b testing.TB, n int, counted bool) (*redrive.Service, *lanes.Client, 
 		Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
 	c.Numbers.ReceiveWait, c.Numbers.BacklogLimit, c.Numbers.ApprovalAbove = 0, 1<<30, 1<<30
 	db := awsclient.DynamoDB(cfg)
-	s := redrive.New(c, redrive.Dependencies{
+	for _, f := range change {
+		f(&c)
+	}
+	d := redrive.Dependencies{
 		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls)),
-		Table: operations.New(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
+		Table: redrive.NewStore(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
-	})
-	return s, direct, proxy
+	}
+	return &onEngine{redrive.New(c, d), d}, direct, proxy
+}
+
+// onEngine is a service with what it works on.
+type onEngine struct {
+	*redrive.Service
+	deps redrive.Dependencies
+}
+
+type handler interface {
+	Handle(context.Context, json.RawMessage) (redrive.Response, error)
 }
 
 // request makes one request of a service.
-func request(tb testing.TB, s *redrive.Service, r redrive.Request) redrive.Response {
+func request(tb testing.TB, s handler, r redrive.Request) redrive.Response {
 	tb.Helper()
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -83,23 +95,23 @@ func request(tb testing.TB, s *redrive.Service, r redrive.Request) redrive.Respo
 }
 
 // finisher makes entries final as a worker would, so that the canary passes.
-func finisher(s *redrive.Service, ledgerOf redrive.Ledger, canary int) (stop func()) {
+func finisher(d redrive.Dependencies, canary int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for done := map[string]bool{}; ctx.Err() == nil && len(done) < canary; time.Sleep(5 * time.Millisecond) {
-			received, err := s.Queues.Receive(ctx, job.Recovery, 10, time.Hour, 0)
+			received, err := d.Queues.Receive(ctx, job.Recovery, 10, time.Hour, 0)
 			if err != nil {
 				return
 			}
 			for _, m := range received {
-				read, err := s.Kinds.Read(m.Body)
+				read, err := d.Kinds.Read(m.Body)
 				if err != nil {
 					return
 				}
-				_, _ = ledgerOf.Update(ctx, read.Key, "finisher", func(e ledger.Entry) (ledger.Entry, error) {
-					return s.Rules.Finish(e, job.Delivery{Key: read.Key}, ledger.Done, "ran", time.Now())
+				_, _ = d.Ledger.Update(ctx, read.Key, "finisher", func(e ledger.Entry) (ledger.Entry, error) {
+					return ledger.Rules{Retention: time.Hour}.Finish(e, job.Delivery{Key: read.Key}, ledger.Done, "ran", time.Now())
 				})
 				done[read.Key] = true
 			}
@@ -115,7 +127,7 @@ func BenchmarkThroughput(b *testing.B) {
 	for range b.N {
 		s, _, _ := onAWS(b, n, false)
 		plan := request(b, s, redrive.Request{Action: "plan", Select: all, By: "a", Reason: "b", RatePerSecond: -1, Canary: 1}).Plan
-		stop := finisher(s, s.Ledger, 1)
+		stop := finisher(s.deps, 1)
 		began := time.Now()
 		run := request(b, s, redrive.Request{Action: "run", Plan: plan.ID}).Run
 		took := time.Since(began)
@@ -160,7 +172,7 @@ func BenchmarkCalls(b *testing.B) {
 		plan := request(b, s, redrive.Request{Action: "plan", Select: all, By: "a", Reason: "b", RatePerSecond: -1, Canary: 1}).Plan
 		planning := proxy.Calls()
 		proxy.Reset()
-		stop := finisher(s, s.Ledger, 1)
+		stop := finisher(s.deps, 1)
 		request(b, s, redrive.Request{Action: "run", Plan: plan.ID})
 		stop()
 		b.Logf("plan: %v", planning)

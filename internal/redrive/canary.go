@@ -7,10 +7,10 @@ import (
 // sealCanary ends the sending of the canary and begins the wait for its outcome.
 func (d *drive) sealCanary() error {
 	if d.plan.Crashed {
-		d.run.Canary = canaryPeople
+		d.run.Canary = CanaryPeople
 		return end(Paused, "the canary of convicted jobs is sent, and the ledger cannot judge it: look at the worker's errors and the DLQ, then run it again")
 	}
-	d.run.Canary, d.run.CanaryUntil = canarySent, d.Now().Add(d.Numbers.CanaryWait).UTC()
+	d.run.Canary, d.run.CanaryUntil = CanarySent, d.s.now().Add(d.s.numbers.CanaryWait).UTC()
 	return nil
 }
 
@@ -28,29 +28,24 @@ func (d *drive) watch(st *moved, canary, first bool) {
 			samples++
 		}
 	}
-	if canary || first && samples < d.Numbers.Samples {
+	if canary || first && samples < d.s.numbers.Samples {
 		d.run.Watched = append(d.run.Watched, Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary})
 	}
 }
 
 // judgeAll asks the ledger about every watched job that has no verdict yet.
 func (d *drive) judgeAll(ctx context.Context) error {
-	d.judged = d.Now()
+	d.judged = d.s.now()
 	for i := range d.run.Watched {
 		w := &d.run.Watched[i]
 		if w.Verdict != "" {
 			continue
 		}
-		e, err := d.Ledger.Get(ctx, w.Job)
+		e, err := d.s.ledger.Get(ctx, w.Job)
 		if err != nil {
 			return err
 		}
-		switch v, why := judge(e, w.Generation); v {
-		case succeeded:
-			w.Verdict, w.Why = "succeeded", why
-		case failed:
-			w.Verdict, w.Why = "failed", why
-		}
+		w.Verdict, w.Why = judge(e, w.Generation)
 	}
 	return nil
 }
@@ -66,18 +61,18 @@ func (d *drive) awaitCanary(ctx context.Context) error {
 		for _, w := range d.run.Watched {
 			switch {
 			case !w.Canary:
-			case w.Verdict == "failed":
+			case w.Verdict == Failed:
 				return end(Stopped, "the canary failed: %s: %s", w.Job, w.Why)
 			case w.Verdict == "":
 				open = w.Job
 			}
 		}
 		if open == "" {
-			d.run.Canary = canaryPassed
+			d.run.Canary = CanaryPassed
 			return d.save(ctx)
 		}
-		if past(d.run.CanaryUntil, d.Now()) {
-			return end(Stopped, "the canary did not end within %v: %s", d.Numbers.CanaryWait, open)
+		if past(d.run.CanaryUntil, d.s.now()) {
+			return end(Stopped, "the canary did not end within %v: %s", d.s.numbers.CanaryWait, open)
 		}
 		if err := d.beat(ctx); err != nil {
 			return err
@@ -93,7 +88,7 @@ const judgeEvery = 3
 
 // judgeSamples stops the run when too many jobs do not succeed, or were final already.
 func (d *drive) judgeSamples(ctx context.Context) error {
-	if d.Now().Sub(d.judged) >= judgeEvery*d.Numbers.PollEvery {
+	if d.s.now().Sub(d.judged) >= judgeEvery*d.s.numbers.PollEvery {
 		if err := d.judgeAll(ctx); err != nil {
 			return err
 		}
@@ -103,12 +98,12 @@ func (d *drive) judgeSamples(ctx context.Context) error {
 		if w.Verdict != "" {
 			judged++
 		}
-		if w.Verdict == "failed" {
+		if w.Verdict == Failed {
 			bad++
 			why = w.Job + ": " + w.Why
 		}
 	}
-	n := d.Numbers
+	n := d.s.numbers
 	if judged >= n.MinSample && bad*100 > n.MaxFailedPercent*judged {
 		return end(Stopped, "%d of %d watched jobs did not succeed, more than %d %%: %s", bad, judged, n.MaxFailedPercent, why)
 	}

@@ -34,9 +34,10 @@ func TestCarriedUnchanged(t *testing.T) {
 		"ten":  {Body: envelope("ten", ""), Attributes: ten},
 		"full": {Body: envelope("full", strings.Repeat("x", topology.MaxMessageBytes-len(envelope("full", ""))))},
 	}
-	s, queues, _ := onAWS(t, 0, false)
-	s.Numbers.Canary = 10
-	s.Numbers.CanaryWait = time.Millisecond // nobody runs them
+	s, queues, _ := onAWS(t, 0, false, func(c *redrive.Config) {
+		c.Numbers.Canary = 10
+		c.Numbers.CanaryWait = time.Millisecond // nobody runs them
+	})
 	for name, m := range messages {
 		if err := queues.Send(t.Context(), job.DLQ, []lanes.Move{{Message: m}})[0]; err != nil {
 			t.Fatalf("%s: %v", name, err)

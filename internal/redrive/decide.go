@@ -29,7 +29,12 @@ const (
 	Limit Action = "generation-limit"
 	// Foreign: not one of our messages.
 	Foreign Action = "foreign"
+	// Drift: the entry is not as the plan saw it, and not for the run to judge.
+	Drift Action = "drift"
 )
+
+// acts says whether a run does anything with a message of the action.
+func (a Action) acts() bool { return a == Redrive || a == Remove }
 
 // candidate is a message on the DLQ, joined with what the ledger knows of its job.
 type candidate struct {
@@ -121,28 +126,19 @@ func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// verdict is what the ledger says of a job that was redriven.
-type verdict int
-
-const (
-	waiting verdict = iota
-	succeeded
-	failed
-)
-
 // judge says whether a redriven job came to its end. generation is what the redrive made of it.
-func judge(e ledger.Entry, generation int) (verdict, string) {
+func judge(e ledger.Entry, generation int) (Verdict, string) {
 	switch {
 	case e.Version == 0 || e.Redrives < generation && !e.Status.Final() && e.Status != ledger.Isolated:
-		return waiting, ""
+		return "", ""
 	case e.Status == ledger.Expired:
-		return failed, "expired"
+		return Failed, "expired"
 	case e.Status.Final():
-		return succeeded, string(e.Status)
+		return Succeeded, string(e.Status)
 	case e.Status == ledger.Isolated:
-		return failed, "isolated again: " + string(e.LastClass) + ", " + string(e.Cause)
+		return Failed, "isolated again: " + string(e.LastClass) + ", " + string(e.Cause)
 	case e.Attempts > e.BudgetFrom && e.LastClass == job.Throttled:
-		return failed, "throttled"
+		return Failed, "throttled"
 	}
-	return waiting, ""
+	return "", ""
 }

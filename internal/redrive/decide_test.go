@@ -66,22 +66,22 @@ func TestDecision(t *testing.T) {
 func TestJudge(t *testing.T) {
 	for name, tt := range map[string]struct {
 		e    ledger.Entry
-		want verdict
+		want Verdict
 	}{
-		"absent":                  {ledger.Entry{}, waiting},
-		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, waiting},
-		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, waiting},
-		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, waiting},
-		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, failed},
-		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, waiting},
-		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, succeeded},
-		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, succeeded},
-		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, failed},
-		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, failed},
-		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, failed},
+		"absent":                  {ledger.Entry{}, ""},
+		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, ""},
+		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, ""},
+		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, ""},
+		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, Failed},
+		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, ""},
+		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded},
+		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded},
+		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, Failed},
+		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, Failed},
+		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Failed},
 	} {
 		if got, _ := judge(tt.e, 2); got != tt.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // drive is one invocation's work on a run.
 type drive struct {
-	*Service
+	s    *Service
 	run  Run
 	rec  Record
 	plan Plan
@@ -47,7 +47,7 @@ func (d *drive) work(ctx context.Context) (*RunView, error) {
 	var e *ended
 	switch {
 	case errors.Is(err, errLost):
-		run, _, err := d.readRun(ctx, d.run.ID)
+		run, _, err := d.s.readRun(ctx, d.run.ID)
 		return &RunView{Run: run}, err // neither the run nor the lock is ours any more
 	case errors.As(err, &e):
 		d.run.State, d.run.Why = e.state, e.why
@@ -55,8 +55,8 @@ func (d *drive) work(ctx context.Context) (*RunView, error) {
 		d.run.State, d.run.Why = Paused, "a call failed: "+job.SafeText(err.Error())
 	}
 	if d.run.State == Stopped {
-		d.Progress.Redriven(0, 0, 1)
-		if d.run.Canary == canarySent {
+		d.s.progress.Redriven(0, 0, 1)
+		if d.run.Canary == CanarySent {
 			d.run.Canary = "" // continued, it begins with a new one
 		}
 	}
@@ -67,7 +67,7 @@ func (d *drive) work(ctx context.Context) (*RunView, error) {
 		}
 	}
 	d.lock.Owner, d.lock.Until = "", time.Time{}
-	if _, err := d.put(ctx, d.lrec, d.lock); err != nil && !errors.Is(err, ErrChanged) {
+	if _, err := d.s.put(ctx, d.lrec, d.lock); err != nil && !errors.Is(err, ErrChanged) {
 		return view, fmt.Errorf("release lock: %w", err)
 	}
 	return view, nil
@@ -75,10 +75,10 @@ func (d *drive) work(ctx context.Context) (*RunView, error) {
 
 // save writes the run, and tells a revocation and a new owner apart.
 func (d *drive) save(ctx context.Context) error {
-	d.run.UpdatedAt = d.Now().UTC()
-	rec, err := d.put(ctx, d.rec, d.run)
+	d.run.UpdatedAt = d.s.now().UTC()
+	rec, err := d.s.put(ctx, d.rec, d.run)
 	if errors.Is(err, ErrChanged) {
-		if now, _, err := d.readRun(ctx, d.run.ID); err != nil {
+		if now, _, err := d.s.readRun(ctx, d.run.ID); err != nil {
 			return err
 		} else if now.State == Revoked {
 			d.run.State, d.run.RevokedBy, d.run.RevokedAt = Revoked, now.RevokedBy, now.RevokedAt
@@ -95,7 +95,7 @@ func (d *drive) save(ctx context.Context) error {
 // beat comes before every cohort, and while waiting: the kill switch, which fails closed; the run,
 // which somebody may have revoked; the lock, which somebody may have taken.
 func (d *drive) beat(ctx context.Context) error {
-	sw, err := d.readSwitch(ctx)
+	sw, err := d.s.readSwitch(ctx)
 	switch {
 	case err != nil:
 		return end(Stopped, "the kill switch cannot be read, which counts as stopped: %v", err)
@@ -105,9 +105,9 @@ func (d *drive) beat(ctx context.Context) error {
 	if err := d.save(ctx); err != nil {
 		return err
 	}
-	if now := d.Now(); d.lock.Until.Sub(now) < d.Numbers.LockLease*2/3 {
-		d.lock.Until = now.Add(d.Numbers.LockLease)
-		rec, err := d.put(ctx, d.lrec, d.lock)
+	if now := d.s.now(); d.lock.Until.Sub(now) < d.s.numbers.LockLease*2/3 {
+		d.lock.Until = now.Add(d.s.numbers.LockLease)
+		rec, err := d.s.put(ctx, d.lrec, d.lock)
 		if errors.Is(err, ErrChanged) {
 			return errLost
 		} else if err != nil {
@@ -120,19 +120,19 @@ func (d *drive) beat(ctx context.Context) error {
 
 // inTime pauses the run when less than the margin and what is about to come is left.
 func (d *drive) inTime(ctx context.Context, coming time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(d.Now()) < d.Numbers.PauseMargin+coming {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(d.s.now()) < d.s.numbers.PauseMargin+coming {
 		return end(Paused, "near the function's timeout: run it again to continue")
 	}
 	return nil
 }
 
 func (d *drive) sleep(ctx context.Context) error {
-	return retry.Sleep(ctx, d.Numbers.PollEvery)
+	return retry.Sleep(ctx, d.s.numbers.PollEvery)
 }
 
 // prepare reads what there is to do, and from the audit what was done by earlier invocations.
 func (d *drive) prepare(ctx context.Context) error {
-	list, err := d.Service.targets(ctx, d.plan)
+	list, err := d.s.targets(ctx, d.plan)
 	if err != nil {
 		return err
 	}
@@ -142,8 +142,8 @@ func (d *drive) prepare(ctx context.Context) error {
 			d.targets[t.ID] = t
 		}
 	}
-	counts := map[string]int{}
-	err = d.lastLines(ctx, d.run.ID, func(line AuditRecord) {
+	counts := map[Step]int{}
+	err = d.s.lastLines(ctx, d.run.ID, func(line AuditRecord) {
 		if line.What != auditIntent {
 			counts[line.What]++
 		}
@@ -167,8 +167,8 @@ func (d *drive) loop(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	if d.run.Canary == canaryPeople { // somebody looked, and ran it again
-		d.run.Canary = canaryPassed
+	if d.run.Canary == CanaryPeople { // somebody looked, and ran it again
+		d.run.Canary = CanaryPassed
 	}
 	left := 0 // of the canary
 	if d.run.Canary == "" {
@@ -176,7 +176,7 @@ func (d *drive) loop(ctx context.Context) error {
 		d.run.Watched = nil
 	}
 	for {
-		if d.run.Canary == canarySent {
+		if d.run.Canary == CanarySent {
 			if err := d.awaitCanary(ctx); err != nil {
 				return err
 			}
@@ -241,24 +241,24 @@ func (d *drive) pace(ctx context.Context, n int) error {
 
 // headroom waits while the lanes have too much work. It asks at most once per poll.
 func (d *drive) headroom(ctx context.Context) error {
-	if d.Now().Sub(d.backlog) < d.Numbers.PollEvery && !d.backlog.IsZero() {
+	if d.s.now().Sub(d.backlog) < d.s.numbers.PollEvery && !d.backlog.IsZero() {
 		return nil
 	}
 	for {
 		work := 0
 		for _, q := range []job.Queue{job.Source, job.Recovery} {
-			depth, err := d.Queues.Depth(ctx, q)
+			depth, err := d.s.queues.Depth(ctx, q)
 			if err != nil {
 				return err
 			}
 			work += depth.Visible + depth.InFlight
 		}
-		d.backlog = d.Now()
-		if work < d.Numbers.BacklogLimit {
+		d.backlog = d.s.now()
+		if work < d.s.numbers.BacklogLimit {
 			d.run.Why = ""
 			return nil
 		}
-		d.run.Why = fmt.Sprintf("waits: %d messages on the lanes, the limit is %d", work, d.Numbers.BacklogLimit)
+		d.run.Why = fmt.Sprintf("waits: %d messages on the lanes, the limit is %d", work, d.s.numbers.BacklogLimit)
 		if err := d.beat(ctx); err != nil {
 			return err
 		}
@@ -271,11 +271,11 @@ func (d *drive) headroom(ctx context.Context) error {
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
 // It returns none when the plan is worked off or the queue shows nothing any more.
 func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
-	for len(d.queue) == 0 && len(d.targets) > 0 && d.empty < d.Numbers.EmptyReceives {
+	for len(d.queue) == 0 && len(d.targets) > 0 && d.empty < d.s.numbers.EmptyReceives {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
 		}
-		received, err := d.Queues.Receive(ctx, job.DLQ, 10, d.visibility(ctx), d.Numbers.ReceiveWait)
+		received, err := d.s.queues.Receive(ctx, job.DLQ, 10, d.s.visibility(ctx), d.s.numbers.ReceiveWait)
 		if err != nil {
 			return nil, err
 		}
@@ -292,7 +292,7 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 			}
 		}
 		// A long scan for few messages must not lose the lock, nor outrun a stop.
-		if d.lock.Until.Sub(d.Now()) < d.Numbers.LockLease*2/3 {
+		if d.lock.Until.Sub(d.s.now()) < d.s.numbers.LockLease*2/3 {
 			if err := d.beat(ctx); err != nil {
 				return nil, err
 			}
@@ -309,7 +309,7 @@ func (d *drive) finish(ctx context.Context) error {
 	if len(d.targets) == 0 {
 		return end(Done, "")
 	}
-	depth, err := d.Queues.Depth(ctx, job.DLQ)
+	depth, err := d.s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return err
 	}
@@ -329,6 +329,3 @@ func (d *drive) finish(ctx context.Context) error {
 	}
 	return end(Done, "")
 }
-
-// Drift: the entry is not as the plan saw it, and not for the run to judge.
-const Drift Action = "drift"

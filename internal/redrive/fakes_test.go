@@ -35,7 +35,7 @@ type world struct {
 	calls   map[string]int
 	entries map[string]ledger.Entry
 	docs    map[[2]string]redrive.Record
-	queues  map[job.Queue][]*stored
+	queues  map[job.Queue][]*queued
 	handles int
 	// sentAt are the times of every message that was sent to the recovery lane.
 	sentAt []time.Time
@@ -49,13 +49,13 @@ type world struct {
 	sendErr func(job.Message) error
 }
 
-type stored struct {
+type queued struct {
 	job.Message
 	visible time.Time
 }
 
 func newWorld() *world {
-	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[job.Queue][]*stored{}}
+	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[job.Queue][]*queued{}}
 }
 
 // call makes a call under the fault, if there is one.
@@ -231,7 +231,7 @@ func (w *world) put(to job.Queue, m job.Message) string {
 	w.handles++
 	m.ID = fmt.Sprintf("m-%06d", w.handles)
 	m.SentAt = time.Now()
-	w.queues[to] = append(w.queues[to], &stored{Message: m})
+	w.queues[to] = append(w.queues[to], &queued{Message: m})
 	return m.ID
 }
 
@@ -257,7 +257,7 @@ func (q queues) Delete(_ context.Context, from job.Queue, messages []job.Message
 			if errs[i] = before; before != nil {
 				continue
 			}
-			q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *stored) bool { return s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle })
+			q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *queued) bool { return s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle })
 			errs[i] = after
 		}
 		return nil
@@ -302,8 +302,11 @@ func (q queues) Depth(_ context.Context, of job.Queue) (d lanes.Depth, err error
 type bench struct {
 	*testing.T
 	*world
-	*redrive.Service
-	ids int
+	// Config and kinds are what the next request's service is made with.
+	redrive.Config
+	kinds job.Catalogue
+	deps  redrive.Dependencies
+	ids   int
 }
 
 const limitedKind = "limited"
@@ -320,23 +323,30 @@ func newBench(t *testing.T) *bench {
 	})
 	n := topology.DefaultRedrive()
 	n.ReceiveWait = 0
-	c := redrive.Config{
+	b.Config = redrive.Config{
 		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true,
 		Rules:   ledger.Rules{Retry: retry.Policy{Base: time.Second, Cap: time.Minute, MaxAttempts: 3, AttemptTime: time.Second}, MaxRedrives: 3, Retention: 45 * 24 * time.Hour},
 		Guarded: []job.Class{job.Crashed, job.Ambiguous},
 	}
-	b.Service = redrive.New(c, redrive.Dependencies{
+	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
+	b.deps = redrive.Dependencies{
 		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
-		Kinds: job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate)),
-		Log:   slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
+		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {
 			mu.Lock()
 			defer mu.Unlock()
 			b.ids++
 			return fmt.Sprintf("%08d", b.ids)
 		},
-	})
+	}
 	return b
+}
+
+// Handle answers one request as a fresh process does.
+func (b *bench) Handle(ctx context.Context, raw json.RawMessage) (redrive.Response, error) {
+	d := b.deps
+	d.Kinds = b.kinds
+	return redrive.New(b.Config, d).Handle(ctx, raw)
 }
 
 type lockedWriter struct {

@@ -1,34 +1,11 @@
 package redrive
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"slices"
 	"strings"
-	"time"
-
-	"acklast/internal/job"
-	"acklast/internal/lanes"
-	"acklast/internal/ledger"
 )
-
-// Switch is the kill switch. While it is on, nothing is redriven.
-type Switch struct {
-	On     bool      `json:"on"`
-	By     string    `json:"by,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	At     time.Time `json:"at,omitzero"`
-}
-
-func (s *Service) readSwitch(ctx context.Context) (Switch, error) {
-	rec, err := s.Table.Get(ctx, pkSwitch, pkSwitch)
-	if err != nil || rec.Version == 0 {
-		return Switch{}, err
-	}
-	return decode[Switch](rec)
-}
 
 // tries is how often a small document is written against a run that writes it too.
 const tries = 20
@@ -36,11 +13,11 @@ const tries = 20
 // flip sets the switch. Of two that set it at once, both do; what counts is that it is set.
 func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, error) {
 	for range tries {
-		rec, err := s.Table.Get(ctx, pkSwitch, pkSwitch)
+		rec, err := s.table.Get(ctx, pkSwitch, pkSwitch)
 		if err != nil {
 			return Response{}, err
 		}
-		sw := Switch{On: on, By: req.By, Reason: req.Reason, At: s.Now().UTC()}
+		sw := Switch{On: on, By: req.By, Reason: req.Reason, At: s.now().UTC()}
 		if _, err = s.put(ctx, rec, sw); errors.Is(err, ErrChanged) {
 			continue
 		} else if err != nil {
@@ -50,7 +27,7 @@ func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, err
 		if on {
 			what = "stop"
 		}
-		line := AuditRecord{Run: "switch", Message: what, At: sw.At, What: what, By: req.By, Reason: req.Reason}
+		line := AuditRecord{Run: "switch", Message: what, At: sw.At, What: Step(what), By: req.By, Reason: req.Reason}
 		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{line})
 	}
 	return Response{}, ErrChanged
@@ -75,7 +52,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 			return Response{Run: &RunView{Run: run}}, nil
 		}
 		run.State, run.Why = Revoked, "revoked: "+req.Reason
-		run.RevokedBy, run.RevokedAt, run.UpdatedAt = req.By, s.Now().UTC(), s.Now().UTC()
+		run.RevokedBy, run.RevokedAt, run.UpdatedAt = req.By, s.now().UTC(), s.now().UTC()
 		if _, err := s.put(ctx, rec, run); errors.Is(err, ErrChanged) {
 			continue // the run wrote its progress meanwhile
 		} else if err != nil {
@@ -92,7 +69,7 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 		if err != nil {
 			return Response{}, err
 		}
-		if rec, err := s.Table.Get(ctx, pkRun(p.Run), skRun); err != nil {
+		if rec, err := s.table.Get(ctx, pkRun(p.Run), skRun); err != nil {
 			return Response{}, err
 		} else if rec.Version == 0 {
 			return Response{Plan: &p}, nil
@@ -104,7 +81,7 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 		return resp, err
 	}
 	if req.Message != "" {
-		return resp, s.Table.Query(ctx, pkAudit(resp.Run.ID, req.Message), req.Message+"#", func(r Record) error {
+		return resp, s.table.Query(ctx, pkAudit(resp.Run.ID, req.Message), req.Message+"#", func(r Record) error {
 			line, err := decode[AuditRecord](r)
 			resp.Audit = append(resp.Audit, line)
 			return err
@@ -128,10 +105,10 @@ func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Respo
 	if err != nil {
 		return resp, err
 	}
-	working := l.live(s.Now()) && l.Run == id
+	working := l.live(s.now()) && l.Run == id
 	if !working {
 		gone := run.Counts[countGone]
-		run.Counts = map[string]int{}
+		run.Counts = map[Step]int{}
 		if gone > 0 {
 			run.Counts[countGone] = gone
 		}
@@ -149,7 +126,7 @@ const maxListed = 50
 
 func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 	var all []indexed
-	err := s.Table.Query(ctx, pkIndex, "run#", func(r Record) error {
+	err := s.table.Query(ctx, pkIndex, "run#", func(r Record) error {
 		line, err := decode[indexed](r)
 		all = append(all, line)
 		return err
@@ -160,7 +137,7 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 	slices.SortFunc(all, func(a, b indexed) int { return b.At.Compare(a.At) })
 	resp := Response{Runs: []RunView{}}
 	for _, line := range all[:min(len(all), maxListed)] {
-		rec, err := s.Table.Get(ctx, pkRun(line.Run), skRun)
+		rec, err := s.table.Get(ctx, pkRun(line.Run), skRun)
 		if err != nil {
 			return resp, err
 		}
@@ -178,120 +155,27 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 	return resp, err
 }
 
-// maxDiscards is how many messages one request discards: each is read whole into the audit.
-const maxDiscards = 100
-
-// maxPayload is the longest compressed payload that fits an audit item's 400 KB, as base64.
-const maxPayload = 280 << 10
-
-func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
-	ids := slices.Compact(slices.Sorted(slices.Values(req.Messages)))
-	if len(ids) == 0 || len(ids) > maxDiscards {
-		return Response{}, refuse("discard takes 1 to %d message ids, not %d", maxDiscards, len(ids))
-	}
-	run := "d-" + s.Now().UTC().Format("20060102-150405-") + short(s.ID())
-	missing := map[string]bool{}
-	for _, id := range ids {
-		missing[id] = true
-	}
-	resp := Response{}
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		if missing[m.ID] {
-			delete(missing, m.ID)
-			r, err := s.discardOne(ctx, req, run, m)
-			resp.Results = append(resp.Results, r)
-			if err != nil {
-				return false, err
-			}
-		}
-		return len(missing) > 0, nil
-	})
-	if len(missing) == 0 {
-		sc.Partial = ""
-	}
-	for _, id := range ids {
-		if missing[id] {
-			resp.Results = append(resp.Results, Result{Message: id, Result: "not-seen", Why: sc.Partial})
-		}
-	}
-	resp.Scan = &sc
-	return resp, err
-}
-
-// discardOne ends one job: audit with the payload, then the entry, then the message.
-func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
-	c, err := s.joined(ctx, m)
-	if err != nil {
-		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
-	}
-	refused := func(why string) (Result, error) { return Result{Message: m.ID, Result: "refused", Why: why}, nil }
-	if a, why, _ := c.decide(true, s.Rules.MaxRedrives, s.Now()); a == Foreign || a == InProgress || a == NeedsDecision {
-		return refused(why)
-	}
-	payload, err := pack(m.Body)
-	if err != nil {
-		return Result{Message: m.ID, Result: "unsure"}, err
-	}
-	if len(payload) > maxPayload {
-		return refused("its payload does not fit the audit, also compressed: keep it elsewhere first, or let its retention end")
-	}
-	line := AuditRecord{
-		Run: run, Message: m.ID, At: s.Now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.Names.DLQ,
-		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Payload: payload, Status: c.entry.Status, Generation: c.entry.Redrives,
-	}
-	if err := s.record(ctx, []AuditRecord{line}); err != nil {
-		return Result{Message: m.ID, Result: "unsure"}, err
-	}
-	if c.read.Key != "" {
-		e, err := s.Ledger.Update(ctx, c.read.Key, s.ID(), func(e ledger.Entry) (ledger.Entry, error) {
-			return s.Rules.Discard(e, delivery(m.Message, c, run), s.Now())
-		})
-		var notYet *ledger.NotYetError
-		switch {
-		case err == nil, errors.Is(err, ledger.ErrFinal): // a final entry stays as it is
-			line.Status, line.Generation = e.Status, e.Redrives
-		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
-			return refused(err.Error())
-		default:
-			return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
-		}
-	}
-	if err := s.Queues.Delete(ctx, job.DLQ, []job.Message{m.Message})[0]; err != nil {
-		return Result{Message: m.ID, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
-	}
-	line.What, line.At, line.Payload = auditDiscarded, s.Now().UTC(), nil
-	return Result{Message: m.ID, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
-}
-
-func pack(body string) ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(body)); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// decideJob records what somebody decided of an ambiguous job, on its entry and in the audit.
-func (s *Service) decideJob(ctx context.Context, req Request) (Response, error) {
-	if strings.TrimSpace(req.Job) == "" {
-		return Response{}, refuse("decide needs a job: its key")
-	}
-	e, err := s.Ledger.Update(ctx, req.Job, s.ID(), func(e ledger.Entry) (ledger.Entry, error) {
-		return s.Rules.Decide(e, ledger.Decision{At: s.Now().UTC(), By: req.By, What: req.Decision, Reason: req.Reason})
-	})
-	if errors.Is(err, ledger.ErrUndecidable) {
-		if e.Version == 0 {
-			return Response{}, refuse("there is no job %s", req.Job)
-		}
-		return Response{Entry: &e}, refuse("%v", err)
-	}
+func (s *Service) approve(ctx context.Context, req Request) (Response, error) {
+	p, rec, err := s.readPlan(ctx, req.Plan)
 	if err != nil {
 		return Response{}, err
 	}
-	line := AuditRecord{Run: "decide", Message: req.Job, At: s.Now().UTC(), What: string(req.Decision), Job: req.Job, By: req.By, Reason: req.Reason, Status: e.Status}
-	return Response{Entry: &e}, s.record(ctx, []AuditRecord{line})
+	switch {
+	case sameName(p.By, req.By):
+		return Response{Plan: &p}, refuse("%s made this plan: somebody else has to approve it", p.By)
+	case p.ApprovedBy != "":
+		return Response{Plan: &p}, nil
+	case past(p.ExpiresAt, s.now()):
+		return Response{Plan: &p}, refuse("the plan expired at %s", stamp(p.ExpiresAt))
+	}
+	p.ApprovedBy, p.ApprovedAt, p.ApprovalReason = req.By, s.now().UTC(), req.Reason
+	if _, err := s.put(ctx, rec, p); err != nil {
+		return Response{}, err
+	}
+	return Response{Plan: &p}, nil
+}
+
+// sameName compares names as far as names can tell.
+func sameName(a, b string) bool {
+	return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b))
 }

@@ -24,7 +24,7 @@ type moved struct {
 	memory job.Memory
 	action Action
 	why    string
-	what   string
+	what   Step
 	err    error
 }
 
@@ -37,7 +37,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 		steps[i] = &moved{Received: m, target: d.targets[m.ID]}
 		intents[i] = d.line(steps[i], auditIntent)
 	}
-	if err := d.record(ctx, intents); err != nil {
+	if err := d.s.record(ctx, intents); err != nil {
 		return 0, err
 	}
 
@@ -58,10 +58,10 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 	}
 	var fatal error
 	if len(moves) > 0 {
-		for i, err := range d.Queues.Send(ctx, job.Recovery, moves) {
+		for i, err := range d.s.queues.Send(ctx, job.Recovery, moves) {
 			if err != nil {
 				going[i].what, going[i].err, going[i].why = auditUnsent, err, job.SafeText(err.Error())
-				fatal = cmp.Or(fatal, forbidden(err, d.Names.RecoveryQueue))
+				fatal = cmp.Or(fatal, forbidden(err, d.s.names.RecoveryQueue))
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 		}
 	}
 	if len(deletes) > 0 {
-		for i, err := range d.Queues.Delete(ctx, job.DLQ, deletes) {
+		for i, err := range d.s.queues.Delete(ctx, job.DLQ, deletes) {
 			st := leaving[i]
 			switch {
 			case st.action == Remove && err == nil:
@@ -119,8 +119,8 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 			unsure = st.err
 		}
 	}
-	d.Progress.Redriven(sent, failures, 0)
-	if err := d.record(ctx, results); err != nil {
+	d.s.progress.Redriven(sent, failures, 0)
+	if err := d.s.record(ctx, results); err != nil {
 		return sent, err
 	}
 	if fatal != nil {
@@ -132,9 +132,9 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 	return sent, nil
 }
 
-func (d *drive) line(st *moved, what string) AuditRecord {
+func (d *drive) line(st *moved, what Step) AuditRecord {
 	line := AuditRecord{
-		Run: d.run.ID, Message: st.ID, At: d.Now().UTC(), What: what, Job: st.key, Action: st.action, Why: st.why,
+		Run: d.run.ID, Message: st.ID, At: d.s.now().UTC(), What: what, Job: st.key, Action: st.action, Why: st.why,
 		From: d.run.Source, To: d.run.Destination, Bytes: len(st.Body), Status: st.entry.Status, Generation: st.entry.Redrives,
 	}
 	if what == auditIntent {
@@ -145,7 +145,7 @@ func (d *drive) line(st *moved, what string) AuditRecord {
 
 // open decides once more, by the entry as it is now, and opens it.
 func (d *drive) open(ctx context.Context, st *moved) {
-	c := d.readBody(st.Received)
+	c := d.s.readBody(st.Received)
 	named := d.plan.Select.named(st.ID)
 	override := named && d.plan.ApprovedBy != ""
 	st.key = c.read.Key
@@ -157,14 +157,14 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	st.memory.FirstSent, st.memory.Hops, st.memory.Run = dl.FirstSent(), 0, d.run.ID
 	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
 	keyless := func() {
-		st.action, st.why, _ = c.decide(override, d.Rules.MaxRedrives, d.Now())
+		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
 	if st.key == "" {
 		keyless()
 		return
 	}
-	e, err := d.Ledger.Update(ctx, st.key, d.ID(), func(e ledger.Entry) (ledger.Entry, error) {
+	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
 		if st.Memory.Class == job.Crashed && c.unread().read.Key == "" {
 			return e, errStranger
@@ -174,11 +174,11 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			return e, ledger.ErrOpened
 		}
 		ours := e.Run == d.run.ID && e.Status != ledger.Isolated && !e.Status.Final()
-		st.action, st.why, _ = c.decide(override, d.Rules.MaxRedrives, d.Now())
+		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		if st.action != Redrive && !ours {
 			return e, errKept
 		}
-		return d.Rules.Redrive(e, dl, ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override}, d.Now())
+		return d.s.rules.Redrive(e, dl, ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override}, d.s.now())
 	})
 	st.entry = e
 	var notYet *ledger.NotYetError

@@ -20,13 +20,13 @@ package redrive
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/topology"
 )
 
 // Ledger is what a redrive uses of the ledger's store.
@@ -42,33 +42,6 @@ type Queues interface {
 	Delete(ctx context.Context, q job.Queue, messages []job.Message) []error
 	Release(ctx context.Context, q job.Queue, messages []job.Message) error
 	Depth(ctx context.Context, q job.Queue) (lanes.Depth, error)
-}
-
-// Record is one document of the operations table.
-type Record struct {
-	PK, SK string
-	// Doc is the document, JSON.
-	Doc []byte
-	// Version counts the writes; 0 is a document that does not exist yet.
-	Version int64
-	// TTL is when the document may be deleted.
-	TTL time.Time
-}
-
-// ErrChanged: the document is not the version that was read.
-var ErrChanged = errors.New("document has changed")
-
-// Table is the operations table.
-type Table interface {
-	// Get reads consistently; a document that is missing has Version 0.
-	Get(ctx context.Context, pk, sk string) (Record, error)
-	// Put writes on condition that the stored version is the record's, and returns the record as it
-	// then is, or ErrChanged.
-	Put(ctx context.Context, r Record) (Record, error)
-	// Append writes documents whose keys nobody else uses.
-	Append(ctx context.Context, records []Record) error
-	// Query calls each for every document of a partition whose sort key has the prefix, in order.
-	Query(ctx context.Context, pk, prefix string, each func(Record) error) error
 }
 
 // Progress counts what a run did, for metrics.
@@ -87,16 +60,37 @@ type Dependencies struct {
 	Now      func() time.Time
 	// ID returns a new unique token.
 	ID func() string
+	// Version is the version of the program, which every answer names.
+	Version string
 }
 
 // Service answers the redrive function's requests.
 type Service struct {
-	Config
-	Dependencies
+	names       topology.Names
+	rules       ledger.Rules
+	numbers     topology.Redrive
+	guarded     []job.Class
+	unqualified bool
+	version     string
+
+	ledger   Ledger
+	queues   Queues
+	table    Table
+	kinds    job.Catalogue
+	log      *slog.Logger
+	progress Progress
+	now      func() time.Time
+	newID    func() string
 }
 
 // New returns a service.
-func New(c Config, d Dependencies) *Service { return &Service{Config: c, Dependencies: d} }
+func New(c Config, d Dependencies) *Service {
+	return &Service{
+		names: c.Names, rules: c.Rules, numbers: c.Numbers, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
+		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds,
+		log: d.Log, progress: d.Progress, now: d.Now, newID: d.ID,
+	}
+}
 
 // Runs tells the worker about runs.
 type Runs struct{ Table Table }

@@ -573,7 +573,7 @@ func TestDrift(t *testing.T) {
 		change("done", func(e *ledger.Entry) { e.Status = ledger.Done })
 		change("again", func(e *ledger.Entry) { e.Redrives = 2 })
 		change("claimed", func(e *ledger.Entry) { e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour) })
-		var kept []*stored
+		var kept []*queued
 		for _, m := range b.queues[job.DLQ] {
 			if m.Body != body("gone") {
 				kept = append(kept, m)
@@ -891,7 +891,7 @@ func TestConvictedJobsAreJoinedByTheirKey(t *testing.T) {
 		}
 		effects := map[string]int{}
 		b.run = completes(effects)
-		b.Kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
+		b.kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
 			t.Error("the body of a convicted job was decoded")
 			return job.Contents{}, nil
 		}})
@@ -939,7 +939,7 @@ func TestConvictedJobs(t *testing.T) {
 		for i := range 8 {
 			b.isolated(fmt.Sprint("j", i), job.Crashed)
 		}
-		b.Kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
+		b.kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
 			t.Error("the body of a convicted job was decoded")
 			return job.Contents{}, nil
 		}})

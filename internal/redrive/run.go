@@ -5,80 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
-
-// State is where a run stands.
-type State string
-
-// The states. A paused or stopped run can be continued; nothing continues the others.
-const (
-	Planned State = "planned" // no run yet
-	Active  State = "active"
-	Paused  State = "paused"
-	// Stopped by a condition or by the kill switch.
-	Stopped State = "stopped"
-	Done    State = "done"
-	// Aborted: it may not send at all.
-	Aborted State = "aborted"
-	Revoked State = "revoked"
-)
-
-// The states of a canary.
-const (
-	canarySent   = "sent"
-	canaryPassed = "passed"
-	canaryPeople = "for people to judge"
-)
-
-// Watched is a redriven job whose outcome a run looks at.
-type Watched struct {
-	Job        string `json:"job"`
-	Generation int    `json:"generation"`
-	Canary     bool   `json:"canary,omitempty"`
-	// Verdict is empty until there is one, then succeeded or failed; Why is what the ledger said.
-	Verdict string `json:"verdict,omitempty"`
-	Why     string `json:"why,omitempty"`
-}
-
-// Run is what is stored of a run. Every write is conditional on the version that was read, so that of
-// two owners one finds out at its next cohort.
-type Run struct {
-	ID     string `json:"id"`
-	Plan   string `json:"plan"`
-	State  State  `json:"state"`
-	Why    string `json:"why,omitempty"`
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Source and Destination are the queues.
-	Source      string    `json:"source"`
-	Destination string    `json:"destination"`
-	StartedAt   time.Time `json:"startedAt"`
-	UpdatedAt   time.Time `json:"updatedAt"`
-	// Total is how many messages there are to move or remove; Counts is what became of them.
-	Total  int            `json:"total"`
-	Counts map[string]int `json:"counts"`
-	// Waiting messages were not seen while others hold messages of the DLQ.
-	Waiting       int       `json:"waiting,omitempty"`
-	RatePerSecond int       `json:"ratePerSecond"`
-	Canary        string    `json:"canary,omitempty"`
-	CanaryUntil   time.Time `json:"canaryUntil,omitzero"`
-	Watched       []Watched `json:"watched,omitempty"`
-	// Fence is the number of the lock it was last continued under.
-	Fence     int64     `json:"fence"`
-	RevokedBy string    `json:"revokedBy,omitempty"`
-	RevokedAt time.Time `json:"revokedAt,omitzero"`
-}
-
-// RunView is a run as it is answered.
-type RunView struct {
-	Run
-	// OwnerGone says that the run is active and nobody works on it: run it again.
-	OwnerGone bool `json:"ownerGone,omitempty"`
-}
-
-// gone is the count of messages that were planned and are not on the DLQ any more.
-const countGone = "gone"
 
 // ended is how a run's loop ends. It is an error so that every step may end it.
 type ended struct {
@@ -109,7 +36,7 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		if err != nil {
 			return Response{}, err
 		}
-		existing, err := s.Table.Get(ctx, pkRun(p.Run), skRun)
+		existing, err := s.table.Get(ctx, pkRun(p.Run), skRun)
 		if err != nil {
 			return Response{}, err
 		}
@@ -118,7 +45,7 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		}
 		response.Plan = &p
 		switch {
-		case past(p.ExpiresAt, s.Now()):
+		case past(p.ExpiresAt, s.now()):
 			return response, refuse("the plan expired at %s: make a new one", stamp(p.ExpiresAt))
 		case p.Approval != "" && p.ApprovedBy == "":
 			return response, refuse("plan %s needs an approval: %s", p.ID, p.Approval)
@@ -128,8 +55,8 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		}
 		run := Run{
 			ID: p.Run, Plan: p.ID, State: Paused, Why: "not begun", By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
-			Source: s.Names.DLQ, Destination: s.Names.RecoveryQueue, StartedAt: s.Now().UTC(),
-			Total: p.Actions[Redrive] + p.Actions[Remove], Counts: map[string]int{}, RatePerSecond: p.RatePerSecond,
+			Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
+			Total: p.Actions[Redrive] + p.Actions[Remove], Counts: map[Step]int{}, RatePerSecond: p.RatePerSecond,
 		}
 		if err := s.create(ctx, pkRun(run.ID), skRun, run); errors.Is(err, ErrChanged) {
 			return s.statusOf(ctx, run.ID, response)
@@ -143,47 +70,10 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 	return response, err
 }
 
-func (s *Service) readRun(ctx context.Context, id string) (Run, Record, error) {
-	if id == "" {
-		return Run{}, Record{}, refuse("the run is not named")
-	}
-	rec, err := s.Table.Get(ctx, pkRun(id), skRun)
-	if err != nil {
-		return Run{}, rec, err
-	}
-	if rec.Version == 0 {
-		return Run{}, rec, refuse("there is no run %s", id)
-	}
-	run, err := decode[Run](rec)
-	if run.Counts == nil {
-		run.Counts = map[string]int{}
-	}
-	return run, rec, err
-}
-
-// lock is the document that one run at a time holds.
-type lock struct {
-	Run   string    `json:"run"`
-	Owner string    `json:"owner"`
-	Fence int64     `json:"fence"`
-	Until time.Time `json:"until"`
-}
-
-func (l lock) live(now time.Time) bool { return l.Owner != "" && now.Before(l.Until) }
-
-func (s *Service) readLock(ctx context.Context) (lock, Record, error) {
-	rec, err := s.Table.Get(ctx, pkLock, pkLock)
-	if err != nil || rec.Version == 0 {
-		return lock{}, rec, err
-	}
-	l, err := decode[lock](rec)
-	return l, rec, err
-}
-
 // free refuses while another run is going on.
 func (s *Service) free(ctx context.Context, run string) error {
 	l, _, err := s.readLock(ctx)
-	if err == nil && l.live(s.Now()) && l.Run != run {
+	if err == nil && l.live(s.now()) && l.Run != run {
 		err = refuse("run %s is going on: one run at a time", l.Run)
 	}
 	return err
@@ -207,7 +97,7 @@ func (s *Service) proceed(ctx context.Context, id string) (*RunView, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.live(s.Now()) {
+	if l.live(s.now()) {
 		return &RunView{Run: run}, nil
 	}
 	// Refused before anything is taken: a run against the switch would only stop at once.
@@ -220,8 +110,8 @@ func (s *Service) proceed(ctx context.Context, id string) (*RunView, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &drive{Service: s, run: run, rec: rec, plan: p, mine: s.hold()}
-	d.lock = lock{Run: id, Owner: s.ID(), Fence: l.Fence + 1, Until: s.Now().Add(s.Numbers.LockLease)}
+	d := &drive{s: s, run: run, rec: rec, plan: p, mine: s.hold()}
+	d.lock = lock{Run: id, Owner: s.newID(), Fence: l.Fence + 1, Until: s.now().Add(s.numbers.LockLease)}
 	if d.lrec, err = s.put(ctx, lrec, d.lock); errors.Is(err, ErrChanged) {
 		return &RunView{Run: run}, nil // somebody else was first
 	} else if err != nil {

@@ -54,8 +54,10 @@ type held struct {
 }
 
 func (h *held) keep(m job.Message) { h.byID[m.ID] = m.ReceiptHandle }
+
 func (h *held) has(id string) bool { _, ok := h.byID[id]; return ok }
-func (h *held) drop(id string)     { delete(h.byID, id) }
+
+func (h *held) drop(id string) { delete(h.byID, id) }
 
 // release gives everything back, also when the caller's time is over. What fails comes back by itself.
 func (h *held) release(ctx context.Context) {
@@ -80,25 +82,25 @@ func (h *held) release(ctx context.Context) {
 }
 
 func (s *Service) hold() *held {
-	return &held{queues: s.Queues, byID: map[string]string{}, log: func(err error) {
-		s.Log.Warn("not released; visible again by itself", "error", job.SafeText(err.Error()))
+	return &held{queues: s.queues, byID: map[string]string{}, log: func(err error) {
+		s.log.Warn("not released; visible again by itself", "error", job.SafeText(err.Error()))
 	}}
 }
 
 // visibility is how long a received message stays hidden: longer than this invocation can last.
 func (s *Service) visibility(ctx context.Context) time.Duration {
-	left := s.Numbers.Timeout
+	left := s.numbers.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
-		left = deadline.Sub(s.Now())
+		left = deadline.Sub(s.now())
 	}
-	return max(left, time.Second) + s.Numbers.PauseMargin
+	return max(left, time.Second) + s.numbers.PauseMargin
 }
 
 // scan receives every message of the DLQ once, gives each to see, and makes all of them visible again.
 // It stops early when see returns false.
 func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool, err error)) (Scan, error) {
 	var sc Scan
-	before, err := s.Queues.Depth(ctx, job.DLQ)
+	before, err := s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return sc, err
 	}
@@ -106,26 +108,26 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	mine := s.hold()
 	defer mine.release(ctx)
 	bytes, empty, lost := 0, 0, 0
-	end := s.Now().Add(s.Numbers.ScanTime)
-	for empty < s.Numbers.EmptyReceives {
+	end := s.now().Add(s.numbers.ScanTime)
+	for empty < s.numbers.EmptyReceives {
 		switch {
-		case sc.Seen >= s.Numbers.ScanMessages:
-			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.Numbers.ScanMessages)
-		case bytes >= s.Numbers.ScanBytes:
-			sc.Partial = fmt.Sprintf("stopped at the limit of %d bytes", s.Numbers.ScanBytes)
-		case s.Now().After(end):
-			sc.Partial = fmt.Sprintf("stopped at the limit of %v", s.Numbers.ScanTime)
+		case sc.Seen >= s.numbers.ScanMessages:
+			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.numbers.ScanMessages)
+		case bytes >= s.numbers.ScanBytes:
+			sc.Partial = fmt.Sprintf("stopped at the limit of %d bytes", s.numbers.ScanBytes)
+		case s.now().After(end):
+			sc.Partial = fmt.Sprintf("stopped at the limit of %v", s.numbers.ScanTime)
 		}
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.Queues.Receive(ctx, job.DLQ, 10, s.visibility(ctx), s.Numbers.ReceiveWait)
+		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.visibility(ctx), s.numbers.ReceiveWait)
 		if err != nil {
 			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
 				return sc, err
 			}
-			s.Log.Warn("receive failed", telemetry.KeyError, job.SafeText(err.Error()))
+			s.log.Warn("receive failed", telemetry.KeyError, job.SafeText(err.Error()))
 			continue
 		}
 		if len(received) == 0 {
@@ -177,7 +179,7 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 			return err
 		}
 		for _, it := range found {
-			if f.matches(it, s.Now()) {
+			if f.matches(it, s.now()) {
 				items = append(items, it)
 			}
 		}
@@ -217,7 +219,7 @@ func (s *Service) joined(ctx context.Context, m lanes.Received) (candidate, erro
 		return c, nil
 	}
 	var err error
-	c.entry, err = s.Ledger.Get(ctx, c.read.Key)
+	c.entry, err = s.ledger.Get(ctx, c.read.Key)
 	if m.Memory.Class == job.Crashed {
 		c = c.unread()
 	}
@@ -242,7 +244,7 @@ func (s *Service) readBody(m lanes.Received) candidate {
 		c.read.Key = m.Memory.Key
 		return c
 	}
-	c.read, c.readErr = s.Kinds.Read(m.Body)
+	c.read, c.readErr = s.kinds.Read(m.Body)
 	return c
 }
 
@@ -267,7 +269,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, e
 	if it.error == "" {
 		it.error = c.entry.LastError
 	}
-	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.Rules.MaxRedrives, s.Now())
+	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
 	return it, nil
 }
 

@@ -48,8 +48,8 @@ type Names struct {
 // DefaultStack is the stack name when none is given.
 const DefaultStack = "acklast"
 
-// SubjectIndex is the ledger's index by subject, then key.
-const SubjectIndex = "by-subject"
+// IsolatedIndex is the ledger's index of isolated entries. Entries that are not isolated are not in it.
+const IsolatedIndex = "isolated"
 
 // NamesOf returns the names of the given stack.
 func NamesOf(stack string) Names {
@@ -77,14 +77,20 @@ type Table struct {
 	TTL          string // attribute holding the expiry in Unix seconds, "" when there is none
 }
 
-// Index describes a global secondary index that projects everything.
-type Index struct{ Name, PartitionKey, SortKey string }
+// Index describes a global secondary index. It holds the keys of the table and of the index, and the
+// attributes of Include.
+type Index struct {
+	Name, PartitionKey, SortKey string
+	Include                     []string
+}
 
 // Tables lists the tables of the engine. A kind brings its own.
 func (n Names) Tables() []Table {
 	return []Table{
-		{Name: n.LedgerTable, PartitionKey: "key", TTL: "ttl",
-			Index: Index{Name: SubjectIndex, PartitionKey: "subject", SortKey: "key"}},
+		{Name: n.LedgerTable, PartitionKey: "subject", SortKey: "key", TTL: "ttl", Index: Index{
+			Name: IsolatedIndex, PartitionKey: "isolated_day", SortKey: "isolated_order",
+			Include: []string{"kind", "last_class", "cause", "fingerprint", "isolated_at", "isolated_message_id", "redrives", "decided"},
+		}},
 		{Name: n.OperationsTable, PartitionKey: "pk", SortKey: "sk", TTL: "ttl"},
 	}
 }

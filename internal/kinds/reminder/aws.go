@@ -3,6 +3,7 @@ package reminder
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/go-json-experiment/json"
 
-	"acklast/internal/job"
+	"acklast"
 )
 
 // SESAPI is what SES uses of the SDK's client.
@@ -38,35 +39,32 @@ func NewSES(client SESAPI, from, configurationSet string, now func() time.Time) 
 	return &SES{client: client, from: from, configurationSet: configurationSet, now: now}
 }
 
-// Abilities: none.
-func (*SES) Abilities() Abilities { return Abilities{} }
-
-// Lookup is never called.
-func (*SES) Lookup(context.Context, string) (string, error) {
-	return "", unsent(job.ClassUnknown, "SES cannot look up a request")
+// Lookup is never called, since SES has no ability.
+func (*SES) Lookup(context.Context, string, Payload) (string, error) {
+	return "", errors.New("SES cannot look up a request")
 }
 
 // Send makes one request. The SDK's own attempts are off: each would be an e-mail.
-func (s *SES) Send(ctx context.Context, m Message) (string, error) {
-	if m.Channel != Email {
-		return "", unsent(job.Rejected, "SES sends e-mail and no %s", m.Channel)
+func (s *SES) Send(ctx context.Context, key string, p Payload) (string, error) {
+	if p.Channel != Email {
+		return "", acklast.Unsent(acklast.Rejected("SES sends e-mail and no %s", p.Channel))
 	}
 	data, err := json.Marshal(struct {
 		SubscriptionID string    `json:"subscriptionId"`
 		Plan           string    `json:"plan"`
 		RenewsAt       time.Time `json:"renewsAt"`
-	}{m.SubscriptionID, m.Plan, m.RenewsAt})
+	}{p.SubscriptionID, p.Plan, p.RenewsAt})
 	if err != nil {
-		return "", unsent(job.Invalid, "encode template data: %w", err)
+		return "", acklast.Unsent(fmt.Errorf("encode template data: %w", err))
 	}
 	in := &sesv2.SendEmailInput{
 		FromEmailAddress: &s.from,
-		Destination:      &types.Destination{ToAddresses: []string{m.Recipient}},
+		Destination:      &types.Destination{ToAddresses: []string{p.Recipient}},
 		Content: &types.EmailContent{Template: &types.Template{
-			TemplateName: aws.String(m.Template + "-" + m.TemplateVersion), TemplateData: aws.String(string(data)),
+			TemplateName: aws.String(p.Template + "-" + p.TemplateVersion), TemplateData: aws.String(string(data)),
 		}},
 		// What SES publishes about the e-mail can be joined with the ledger by it.
-		EmailTags: []types.MessageTag{{Name: aws.String("acklast-key"), Value: &m.Key}},
+		EmailTags: []types.MessageTag{{Name: aws.String("acklast-key"), Value: &key}},
 	}
 	if s.configurationSet != "" {
 		in.ConfigurationSetName = &s.configurationSet
@@ -83,31 +81,31 @@ func (s *SES) failure(err error) error {
 	if errors.As(err, &api) {
 		switch code := api.ErrorCode(); code {
 		case "TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling":
-			f := unsent(job.Throttled, "SES: %s", code)
+			var wait time.Duration
 			var res *awshttp.ResponseError
 			if errors.As(err, &res) && res.Response != nil {
-				f.RetryAfter = retryAfter(res.Response.Header.Get("Retry-After"), s.now())
+				wait = retryAfter(res.Response.Header.Get("Retry-After"), s.now())
 			}
-			return f
+			return acklast.Unsent(acklast.Throttled(fmt.Errorf("SES: %s", code), wait))
 		case "SendingPausedException", "ServiceUnavailable", "ServiceUnavailableException":
-			return unsent(job.Transient, "SES: %s", code)
+			return acklast.Unsent(acklast.Transient(fmt.Errorf("SES: %s", code)))
 		case "MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
 			"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue":
 			// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
 			// address later, by a bounce. Its own words may quote the recipient, so they stay out.
-			return unsent(job.Rejected, "SES: %s", code)
+			return acklast.Unsent(acklast.Rejected("SES: %s", code))
 		}
 		var res *awshttp.ResponseError
 		if errors.As(err, &res) && res.HTTPStatusCode() >= 400 && res.HTTPStatusCode() < 500 {
-			return unsent(job.ClassUnknown, "SES: %s", api.ErrorCode())
+			return acklast.Unsent(fmt.Errorf("SES: %s", api.ErrorCode()))
 		}
-		return unknown("SES: %s", api.ErrorCode())
+		return acklast.Transient(fmt.Errorf("SES: %s", api.ErrorCode()))
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
-		return unsent(job.Transient, "no connection to SES: %w", dial)
+		return acklast.Unsent(acklast.Transient(fmt.Errorf("no connection to SES: %w", dial)))
 	}
-	return unknown("no answer from SES: %w", err)
+	return acklast.Transient(fmt.Errorf("no answer from SES: %w", err))
 }
 
 // SecretAPI is what ManagedSecret uses of the SDK's client.

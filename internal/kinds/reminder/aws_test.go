@@ -1,7 +1,6 @@
 package reminder_test
 
 import (
-	"acklast"
 	"encoding/json"
 	"errors"
 	"io"
@@ -23,6 +22,7 @@ import (
 	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	"github.com/sivchari/kumo"
 
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
@@ -47,10 +47,10 @@ func ses(t *testing.T, endpoint string) *reminder.SES {
 	return reminder.NewSES(sesv2.NewFromConfig(awsAt(t, endpoint)), "billing@example.com", "", func() time.Time { return t0 })
 }
 
-func mail() reminder.Message {
-	m := message("acklast-0123")
-	m.Recipient = "ada@example.com"
-	return m
+func mail() reminder.Payload {
+	p := payload()
+	p.Recipient = "ada@example.com"
+	return p
 }
 
 // On the embedded SES.
@@ -68,10 +68,7 @@ func TestSESSendsATemplatedEmail(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := ses(t, srv.URL)
-	if p.Abilities() != (reminder.Abilities{}) {
-		t.Errorf("abilities %+v: SES deduplicates nothing and looks nothing up", p.Abilities())
-	}
-	id, err := p.Send(t.Context(), mail())
+	id, err := p.Send(t.Context(), "acklast-0123", mail())
 	if err != nil || id == "" {
 		t.Fatalf("Send() = %q, %v", id, err)
 	}
@@ -86,7 +83,7 @@ func TestSESSendsATemplatedEmail(t *testing.T) {
 	}
 	sms := mail()
 	sms.Channel = reminder.SMS
-	_, err = p.Send(t.Context(), sms)
+	_, err = p.Send(t.Context(), "acklast-0123", sms)
 	if class, unresolved := failed(t, err); class != job.Rejected || unresolved {
 		t.Errorf("an sms: %v", err)
 	}
@@ -125,7 +122,7 @@ func TestSESFailures(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(map[string]string{"message": "ada@example.com is the trouble"})
 			}))
 			t.Cleanup(srv.Close)
-			_, err := ses(t, srv.URL).Send(t.Context(), mail())
+			_, err := ses(t, srv.URL).Send(t.Context(), "acklast-0123", mail())
 			class, unresolved := failed(t, err)
 			if class != tt.class || unresolved != tt.unresolved {
 				t.Errorf("got %s, unresolved %v: %v", class, unresolved, err)
@@ -133,8 +130,7 @@ func TestSESFailures(t *testing.T) {
 			if requests.Load() != 1 {
 				t.Errorf("%d requests on the wire", requests.Load())
 			}
-			var f *job.Failure
-			if errors.As(err, &f); class == job.Throttled && f.RetryAfter != 7*time.Second {
+			if f := job.AsFailure(err); class == job.Throttled && f.RetryAfter != 7*time.Second {
 				t.Errorf("retry after %v", f.RetryAfter)
 			}
 			if strings.Contains(err.Error(), "ada@") {
@@ -147,7 +143,7 @@ func TestSESFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	_, err = ses(t, "http://"+l.Addr().String()).Send(t.Context(), mail())
+	_, err = ses(t, "http://"+l.Addr().String()).Send(t.Context(), "acklast-0123", mail())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
 		t.Errorf("connection refused: %v", err)
 	}

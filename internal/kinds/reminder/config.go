@@ -1,14 +1,17 @@
 package reminder
 
 import (
-	"acklast/internal/env"
 	"fmt"
 	"net/url"
+	"regexp"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+
+	"acklast"
+	"acklast/internal/env"
 )
 
 // The variables that choose the provider. Durations are in Go's form, such as "5s".
@@ -25,12 +28,29 @@ const (
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
 )
 
+// variables says what each variable is for.
+var variables = []acklast.Variable{
+	{Name: EnvProvider, Help: `the provider of reminders: "http", "ses", or nothing`},
+	{Name: EnvTimeout, Help: "how long one call to the provider may take, such as 5s"},
+	{Name: EnvURL, Help: "the HTTP provider's base address"},
+	{Name: EnvSecret, Help: "the secret that is sent to the HTTP provider as a bearer token"},
+	{Name: EnvSecretARN, Help: "the Secrets Manager secret that holds the bearer token"},
+	{Name: EnvDeduplicates, Help: "true if the HTTP provider takes requests under one key for one request"},
+	{Name: EnvLooksUp, Help: "true if the HTTP provider tells by the key whether it accepted a request"},
+	{Name: EnvKeyWindow, Help: "how long the HTTP provider remembers a key, such as 24h"},
+	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
+	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
+}
+
 // The providers there are. With ProviderNone the worker starts and reminders are rejected.
 const (
 	ProviderNone = ""
 	ProviderHTTP = "http"
 	ProviderSES  = "ses"
 )
+
+// Abilities are a provider's.
+type Abilities = acklast.Abilities
 
 // Config says which provider reminders go through.
 type Config struct {
@@ -41,9 +61,10 @@ type Config struct {
 
 	// URL is the HTTP provider's base address.
 	URL string
-	// Secret, or the Secrets Manager secret SecretARN, is sent to it as a bearer token; neither sends none.
+	// Secret, or the text of the Secrets Manager secret SecretARN, is sent to the HTTP provider as a bearer
+	// token. If neither is set, none is sent.
 	Secret, SecretARN string
-	// Abilities are the HTTP provider's. What is not set is not there: a wrong one sends twice.
+	// Abilities are the HTTP provider's.
 	Abilities Abilities
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
@@ -69,11 +90,12 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	case ProviderHTTP:
 		u, err := url.Parse(c.URL)
 		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
+		r.Check(c.SecretARN == "" || secretARN.MatchString(c.SecretARN), "%s is %q, which is no ARN of a secret", EnvSecretARN, c.SecretARN)
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
 	case ProviderSES:
-		r.Check(c.SESFrom != "", "%s is not set", EnvSESFrom)
+		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:
 		r.Check(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
 	}
@@ -81,6 +103,19 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		return Config{}, fmt.Errorf("reminder configuration: %w", err)
 	}
 	return c, nil
+}
+
+var (
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
+	address   = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+)
+
+// abilities are those of the chosen provider.
+func (c Config) abilities() Abilities {
+	if c.Provider == ProviderHTTP {
+		return c.Abilities
+	}
+	return Abilities{} // SES has neither a key nor a look-up
 }
 
 // Environment is the environment that ParseConfig reads the same Config from.
@@ -122,7 +157,7 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 		if c.SecretARN != "" {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(cfg), c.SecretARN)
 		}
-		return NewHTTP(c.URL, c.Abilities, secret, now)
+		return NewHTTP(c.URL, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"acklast/internal/job"
+	"acklast"
 )
 
 // The headers and errors of the HTTP provider's protocol, see docs/reminders.md.
@@ -36,7 +37,6 @@ const maxAnswer = 64 << 10
 //	GET  {url}/messages/{key}                                     ─▶ 200 the same, 404 {"error": "not_found"}
 type HTTP struct {
 	url    string
-	can    Abilities
 	secret Secret
 	client *http.Client
 	now    func() time.Time
@@ -48,9 +48,9 @@ type HTTP struct {
 type Secret func(ctx context.Context, fresh bool) (string, error)
 
 // NewHTTP returns a provider at a base URL. It keeps one client, whose connections are reused.
-func NewHTTP(baseURL string, can Abilities, secret Secret, now func() time.Time) *HTTP {
+func NewHTTP(baseURL string, secret Secret, now func() time.Time) *HTTP {
 	return &HTTP{
-		url: strings.TrimSuffix(baseURL, "/"), can: can, secret: secret, now: now,
+		url: strings.TrimSuffix(baseURL, "/"), secret: secret, now: now,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
@@ -69,11 +69,8 @@ func NewHTTP(baseURL string, can Abilities, secret Secret, now func() time.Time)
 // Close closes idle connections.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
-// Abilities are what the configuration says of the provider.
-func (h *HTTP) Abilities() Abilities { return h.can }
-
 // Send posts the message, in exactly one request.
-func (h *HTTP) Send(ctx context.Context, m Message) (string, error) {
+func (h *HTTP) Send(ctx context.Context, key string, p Payload) (string, error) {
 	body, err := json.Marshal(struct {
 		Channel         Channel   `json:"channel"`
 		Template        string    `json:"template"`
@@ -82,11 +79,11 @@ func (h *HTTP) Send(ctx context.Context, m Message) (string, error) {
 		SubscriptionID  string    `json:"subscriptionId"`
 		Plan            string    `json:"plan"`
 		RenewsAt        time.Time `json:"renewsAt"`
-	}{m.Channel, m.Template, m.TemplateVersion, m.Recipient, m.SubscriptionID, m.Plan, m.RenewsAt})
+	}{p.Channel, p.Template, p.TemplateVersion, p.Recipient, p.SubscriptionID, p.Plan, p.RenewsAt})
 	if err != nil {
-		return "", unsent(job.Invalid, "encode message: %w", err)
+		return "", acklast.Unsent(fmt.Errorf("encode message: %w", err))
 	}
-	a, err := h.do(ctx, http.MethodPost, "/messages", m.Key, body)
+	a, err := h.do(ctx, http.MethodPost, "/messages", key, body)
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +94,7 @@ func (h *HTTP) Send(ctx context.Context, m Message) (string, error) {
 }
 
 // Lookup asks for the request under the key.
-func (h *HTTP) Lookup(ctx context.Context, key string) (string, error) {
+func (h *HTTP) Lookup(ctx context.Context, key string, _ Payload) (string, error) {
 	a, err := h.do(ctx, http.MethodGet, "/messages/"+url.PathEscape(key), "", nil)
 	switch {
 	case err != nil:
@@ -105,12 +102,12 @@ func (h *HTTP) Lookup(ctx context.Context, key string) (string, error) {
 	case a.status == http.StatusOK && a.readable:
 		return a.RequestID, nil
 	case a.status == http.StatusOK:
-		return "", unsent(job.Transient, "look-up answered what nobody can read")
+		return "", acklast.Transient(errors.New("look-up answered what nobody can read"))
 	case a.status == http.StatusNotFound && a.Error == codeNotFound:
-		return "", ErrNotFound
+		return "", acklast.ErrNoRequest
 	case a.status == http.StatusNotFound:
 		// Not the provider's own words: a wrong address would otherwise pass for "never sent".
-		return "", unsent(job.ClassUnknown, "look-up answered 404 without the error %q: is the URL right?", codeNotFound)
+		return "", fmt.Errorf("look-up answered 404 without the error %q: is the URL right?", codeNotFound)
 	}
 	return "", a.failure(h.now())
 }
@@ -129,9 +126,9 @@ func (a answer) failure(now time.Time) error {
 	if a.status < 500 {
 		switch a.Error {
 		case codeInvalidRecipient:
-			return &RefusedError{Outcome: InvalidRecipient}
+			return acklast.Declined(InvalidRecipient)
 		case codeUnsubscribed:
-			return &RefusedError{Outcome: Unsubscribed}
+			return acklast.Declined(Unsubscribed)
 		}
 	}
 	return failureOf(a.status, a.header, now)
@@ -141,13 +138,13 @@ func (a answer) failure(now time.Time) error {
 func (h *HTTP) do(ctx context.Context, method, path, key string, body []byte) (answer, error) {
 	secret, err := h.secret(ctx, h.stale.Load())
 	if err != nil {
-		return answer{}, unsent(job.Transient, "read the provider's secret: %w", err)
+		return answer{}, acklast.Unsent(acklast.Transient(fmt.Errorf("read the provider's secret: %w", err)))
 	}
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, method, h.url+path, nil)
 	if err != nil {
-		return answer{}, unsent(job.Rejected, "provider's address is wrong")
+		return answer{}, acklast.Unsent(acklast.Rejected("the provider's address is wrong"))
 	}
 	if body != nil {
 		// The transport repeats a POST on its own when a reused connection breaks and the request has an
@@ -172,9 +169,9 @@ func (h *HTTP) do(ctx context.Context, method, path, key string, body []byte) (a
 			err = u.Err
 		}
 		if !connected.Load() {
-			return answer{}, unsent(job.Transient, "no connection to the provider: %w", err)
+			return answer{}, acklast.Unsent(acklast.Transient(fmt.Errorf("no connection to the provider: %w", err)))
 		}
-		return answer{}, unknown("no answer from the provider: %w", err)
+		return answer{}, acklast.Transient(fmt.Errorf("no answer from the provider: %w", err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	a := answer{status: res.StatusCode, header: res.Header}

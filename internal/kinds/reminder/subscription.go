@@ -10,8 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"acklast"
 	"acklast/internal/dynamo"
-	"acklast/internal/job"
 )
 
 // Subscription is what the subscriptions table says about a subscription. The table belongs to
@@ -48,7 +48,7 @@ type item = map[string]types.AttributeValue
 func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 // Get reads a subscription consistently. Its error is ErrNotFound when there is none, else one of
-// dynamo.Translate, or a *job.Failure of class Rejected that names the attribute nobody can read.
+// dynamo.Translate, or acklast.Rejected that names the attribute nobody can read.
 func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error) {
 	out, err := s.db.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &s.table, Key: item{"subscription_id": str(id)}, ConsistentRead: aws.Bool(true),
@@ -87,7 +87,7 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 // that wants reminders.
 func readSubscription(id string, it item) (Subscription, error) {
 	bad := func(name, want string) (Subscription, error) {
-		return Subscription{}, unsent(job.Rejected, "subscription %s: attribute %s is not %s", id, name, want)
+		return Subscription{}, acklast.Rejected("subscription %s: attribute %s is not %s", id, name, want)
 	}
 	status, _ := it["status"].(*types.AttributeValueMemberS)
 	if status == nil || status.Value != "active" && status.Value != "cancelled" {

@@ -1,4 +1,4 @@
-package operations_test
+package redrive_test
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/local"
 	"acklast/internal/local/faults"
-	"acklast/internal/operations"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
@@ -20,9 +19,9 @@ import (
 var stacks atomic.Int64
 
 // newTable is a table on an engine with real conditional writes, behind a proxy.
-func newTable(t *testing.T) (*operations.Table, *faults.Proxy) {
+func newStore(t *testing.T) (*redrive.Store, *faults.Proxy) {
 	t.Helper()
-	env, err := local.StartAWS(t.Context(), fmt.Sprint("operations-", stacks.Add(1)), topology.Scaled(), 0)
+	env, err := local.StartAWS(t.Context(), fmt.Sprint("redrive-store-", stacks.Add(1)), topology.Scaled(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,44 +31,44 @@ func newTable(t *testing.T) (*operations.Table, *faults.Proxy) {
 	cfg := env.AWSConfig()
 	url := proxy.URL()
 	cfg.BaseEndpoint = &url
-	return operations.New(awsclient.DynamoDB(cfg), env.Names().OperationsTable), proxy
+	return redrive.NewStore(awsclient.DynamoDB(cfg), env.Names().OperationsTable), proxy
 }
 
 func TestPutReplacesTheVersionItWasMadeFrom(t *testing.T) {
-	table, _ := newTable(t)
+	store, _ := newStore(t)
 	ctx := t.Context()
-	absent, err := table.Get(ctx, "run#1", "run")
+	absent, err := store.Get(ctx, "run#1", "run")
 	if err != nil || absent.Version != 0 || absent.PK != "run#1" {
 		t.Fatalf("absent: %+v, %v", absent, err)
 	}
 	absent.Doc, absent.TTL = []byte(`{"a":"ü\n"}`), time.Now().Add(time.Hour)
-	first, err := table.Put(ctx, absent)
+	first, err := store.Put(ctx, absent)
 	if err != nil || first.Version != 1 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if found, err := table.Put(ctx, absent); !errors.Is(err, redrive.ErrChanged) || found.Version != 1 {
+	if found, err := store.Put(ctx, absent); !errors.Is(err, redrive.ErrChanged) || found.Version != 1 {
 		t.Errorf("created twice: %+v, %v", found, err)
 	}
 	second := first
 	second.Doc = []byte(`{"b":2}`)
-	if second, err = table.Put(ctx, second); err != nil || second.Version != 2 {
+	if second, err = store.Put(ctx, second); err != nil || second.Version != 2 {
 		t.Errorf("%+v, %v", second, err)
 	}
-	if _, err := table.Put(ctx, first); !errors.Is(err, redrive.ErrChanged) {
+	if _, err := store.Put(ctx, first); !errors.Is(err, redrive.ErrChanged) {
 		t.Errorf("a stale version was written: %v", err)
 	}
-	if got, err := table.Get(ctx, "run#1", "run"); err != nil || string(got.Doc) != `{"b":2}` || got.Version != 2 {
+	if got, err := store.Get(ctx, "run#1", "run"); err != nil || string(got.Doc) != `{"b":2}` || got.Version != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
 func TestOneOfManyTakesTheLock(t *testing.T) {
-	table, _ := newTable(t)
+	store, _ := newStore(t)
 	var won atomic.Int32
 	var group sync.WaitGroup
 	for i := range 30 {
 		group.Go(func() {
-			_, err := table.Put(t.Context(), redrive.Record{PK: "lock", SK: "lock", Doc: []byte(fmt.Sprint(i))})
+			_, err := store.Put(t.Context(), redrive.Record{PK: "lock", SK: "lock", Doc: []byte(fmt.Sprint(i))})
 			switch {
 			case err == nil:
 				won.Add(1)
@@ -86,16 +85,16 @@ func TestOneOfManyTakesTheLock(t *testing.T) {
 
 // A write whose answer is lost is repeated by the SDK, and then meets itself.
 func TestPutKnowsItsOwnWrite(t *testing.T) {
-	table, proxy := newTable(t)
+	store, proxy := newStore(t)
 	proxy.Add(faults.Rule{Operation: "PutItem", Times: 1, Fault: faults.DropAnswer()})
-	got, err := table.Put(t.Context(), redrive.Record{PK: "switch", SK: "switch", Doc: []byte(`{}`)})
+	got, err := store.Put(t.Context(), redrive.Record{PK: "switch", SK: "switch", Doc: []byte(`{}`)})
 	if err != nil || got.Version != 1 || proxy.Calls()["PutItem"] != 2 {
 		t.Errorf("%+v, %v, calls %v", got, err, proxy.Calls())
 	}
 }
 
 func TestAppendAndQuery(t *testing.T) {
-	table, proxy := newTable(t)
+	store, proxy := newStore(t)
 	var records []redrive.Record
 	for i := range 60 { // three batches
 		records = append(records, redrive.Record{PK: "audit#r#1", SK: fmt.Sprintf("m-%03d#1", i), Doc: []byte(fmt.Sprint(i))})
@@ -104,20 +103,20 @@ func TestAppendAndQuery(t *testing.T) {
 	// A batch that is throttled is tried again by the SDK.
 	proxy.Add(faults.Rule{Operation: "BatchWriteItem", Times: 1, Match: func(body []byte) bool { return strings.Contains(string(body), `"m-x"`) },
 		Fault: faults.Error(400, "ThrottlingException", "slow down")})
-	if err := table.Append(t.Context(), records); err != nil {
+	if err := store.Append(t.Context(), records); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	each := func(r redrive.Record) error { got = append(got, r.SK+"="+string(r.Doc)); return nil }
-	if err := table.Query(t.Context(), "audit#r#1", "", each); err != nil || len(got) != 60 || got[0] != "m-000#1=0" || got[59] != "m-059#1=59" {
+	if err := store.Query(t.Context(), "audit#r#1", "", each); err != nil || len(got) != 60 || got[0] != "m-000#1=0" || got[59] != "m-059#1=59" {
 		t.Errorf("%d: %v, %v", len(got), got, err)
 	}
 	got = nil
-	if err := table.Query(t.Context(), "audit#r#1", "m-01", each); err != nil || len(got) != 10 {
+	if err := store.Query(t.Context(), "audit#r#1", "m-01", each); err != nil || len(got) != 10 {
 		t.Errorf("%v, %v", got, err)
 	}
 	stop := errors.New("stop")
-	if err := table.Query(t.Context(), "audit#r#1", "", func(redrive.Record) error { return stop }); !errors.Is(err, stop) {
+	if err := store.Query(t.Context(), "audit#r#1", "", func(redrive.Record) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,8 +1,4 @@
-// Package operations keeps the redrive's plans, runs, audit, lock and switch in DynamoDB.
-//
-// It promises that a Put replaces exactly the version it was made from, and that it knows its own
-// write again when the answer was lost. Reads are consistent.
-package operations
+package redrive
 
 import (
 	"context"
@@ -18,28 +14,29 @@ import (
 
 	"acklast/internal/dynamo"
 	"acklast/internal/ledger"
-	"acklast/internal/redrive"
 	"acklast/internal/retry"
 )
 
-// API is what a Table needs of the SDK's client.
-type API interface {
+// DynamoDB is what a Store needs of the SDK's client.
+type DynamoDB interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
-// Table is the operations table. It may be used concurrently.
-type Table struct {
-	api  API
+// Store keeps the redrive's documents in the operations table. A Put replaces exactly the version it
+// was made from, and a repeated Put whose first answer was lost is recognised. Reads are consistent.
+// It may be used concurrently.
+type Store struct {
+	api  DynamoDB
 	name string
 }
 
-// New returns the table of the given name.
-func New(api API, name string) *Table { return &Table{api: api, name: name} }
+// NewStore returns the store in the table of the given name.
+func NewStore(api DynamoDB, name string) *Store { return &Store{api: api, name: name} }
 
-// The attributes of an item. None is a prefix of another.
+// The attributes of an attributes. None is a prefix of another.
 const (
 	attrPK      = "pk"
 	attrSK      = "sk"
@@ -58,33 +55,33 @@ const (
 	firstPause = 25 * time.Millisecond
 )
 
-type item = map[string]types.AttributeValue
+type attributes = map[string]types.AttributeValue
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+func stringValue(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-func number(n int64) types.AttributeValue {
+func numberValue(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-func marshal(r redrive.Record, write string) item {
-	it := item{
-		attrPK: text(r.PK), attrSK: text(r.SK), attrDoc: text(string(r.Doc)),
-		attrVersion: number(r.Version), attrWrite: text(write),
+func marshalRecord(r Record, write string) attributes {
+	it := attributes{
+		attrPK: stringValue(r.PK), attrSK: stringValue(r.SK), attrDoc: stringValue(string(r.Doc)),
+		attrVersion: numberValue(r.Version), attrWrite: stringValue(write),
 	}
 	if !r.TTL.IsZero() {
-		it[attrTTL] = number(r.TTL.Unix())
+		it[attrTTL] = numberValue(r.TTL.Unix())
 	}
 	return it
 }
 
-func unmarshal(it item) (r redrive.Record, write string, err error) {
+func unmarshalRecord(it attributes) (r Record, write string, err error) {
 	str := func(name string) string {
 		if s, ok := it[name].(*types.AttributeValueMemberS); ok {
 			return s.Value
 		}
 		return ""
 	}
-	r = redrive.Record{PK: str(attrPK), SK: str(attrSK), Doc: []byte(str(attrDoc))}
+	r = Record{PK: str(attrPK), SK: str(attrSK), Doc: []byte(str(attrDoc))}
 	n, ok := it[attrVersion].(*types.AttributeValueMemberN)
 	if !ok {
 		return r, "", fmt.Errorf("document %s %s has no version", r.PK, r.SK)
@@ -96,38 +93,38 @@ func unmarshal(it item) (r redrive.Record, write string, err error) {
 }
 
 // Get reads a document; one that is missing has Version 0.
-func (t *Table) Get(ctx context.Context, pk, sk string) (redrive.Record, error) {
+func (t *Store) Get(ctx context.Context, pk, sk string) (Record, error) {
 	r, _, err := t.get(ctx, pk, sk)
 	return r, err
 }
 
-func (t *Table) get(ctx context.Context, pk, sk string) (redrive.Record, string, error) {
+func (t *Store) get(ctx context.Context, pk, sk string) (Record, string, error) {
 	out, err := t.api.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &t.name, Key: item{attrPK: text(pk), attrSK: text(sk)}, ConsistentRead: aws.Bool(true),
+		TableName: &t.name, Key: attributes{attrPK: stringValue(pk), attrSK: stringValue(sk)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return redrive.Record{}, "", fmt.Errorf("get document: %w", dynamo.Translate(err))
+		return Record{}, "", fmt.Errorf("get document: %w", dynamo.Translate(err))
 	}
 	if len(out.Item) == 0 {
-		return redrive.Record{PK: pk, SK: sk}, "", nil
+		return Record{PK: pk, SK: sk}, "", nil
 	}
-	return unmarshal(out.Item)
+	return unmarshalRecord(out.Item)
 }
 
 // Put writes a document on condition that the stored version is the record's. A document that is
-// another by now is redrive.ErrChanged.
-func (t *Table) Put(ctx context.Context, r redrive.Record) (redrive.Record, error) {
+// another by now is ErrChanged.
+func (t *Store) Put(ctx context.Context, r Record) (Record, error) {
 	write := rand.Text()
 	next := r
 	next.Version++
-	in := &dynamodb.PutItemInput{TableName: &t.name, Item: marshal(next, write)}
+	in := &dynamodb.PutItemInput{TableName: &t.name, Item: marshalRecord(next, write)}
 	if r.Version == 0 {
 		in.ConditionExpression = aws.String("attribute_not_exists(#pk)")
 		in.ExpressionAttributeNames = map[string]string{"#pk": attrPK}
 	} else {
 		in.ConditionExpression = aws.String("#version = :expected")
 		in.ExpressionAttributeNames = map[string]string{"#version": attrVersion}
-		in.ExpressionAttributeValues = item{":expected": number(r.Version)}
+		in.ExpressionAttributeValues = attributes{":expected": numberValue(r.Version)}
 	}
 	_, err := t.api.PutItem(ctx, in)
 	err = dynamo.Translate(err)
@@ -146,16 +143,16 @@ func (t *Table) Put(ctx context.Context, r redrive.Record) (redrive.Record, erro
 	if by == write {
 		return next, nil
 	}
-	return found, redrive.ErrChanged
+	return found, ErrChanged
 }
 
 // Append writes documents under keys that nobody else uses.
-func (t *Table) Append(ctx context.Context, records []redrive.Record) error {
+func (t *Store) Append(ctx context.Context, records []Record) error {
 	write := rand.Text()
 	requests := make([]types.WriteRequest, len(records))
 	for i, r := range records {
 		r.Version = 1
-		requests[i] = types.WriteRequest{PutRequest: &types.PutRequest{Item: marshal(r, write)}}
+		requests[i] = types.WriteRequest{PutRequest: &types.PutRequest{Item: marshalRecord(r, write)}}
 	}
 	for len(requests) > 0 {
 		n := min(maxBatch, len(requests))
@@ -167,7 +164,7 @@ func (t *Table) Append(ctx context.Context, records []redrive.Record) error {
 	return nil
 }
 
-func (t *Table) writeBatch(ctx context.Context, requests []types.WriteRequest) error {
+func (t *Store) writeBatch(ctx context.Context, requests []types.WriteRequest) error {
 	for try := range batchTries {
 		out, err := t.api.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
 			RequestItems: map[string][]types.WriteRequest{t.name: requests}})
@@ -185,17 +182,17 @@ func (t *Table) writeBatch(ctx context.Context, requests []types.WriteRequest) e
 }
 
 // Query calls each for every document of a partition whose sort key has the prefix, in their order.
-func (t *Table) Query(ctx context.Context, pk, prefix string, each func(redrive.Record) error) error {
+func (t *Store) Query(ctx context.Context, pk, prefix string, each func(Record) error) error {
 	in := &dynamodb.QueryInput{
 		TableName: &t.name, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String("#pk = :pk"),
 		ExpressionAttributeNames:  map[string]string{"#pk": attrPK},
-		ExpressionAttributeValues: item{":pk": text(pk)},
+		ExpressionAttributeValues: attributes{":pk": stringValue(pk)},
 	}
 	if prefix != "" {
 		in.KeyConditionExpression = aws.String("#pk = :pk AND begins_with(#sk, :prefix)")
 		in.ExpressionAttributeNames["#sk"] = attrSK
-		in.ExpressionAttributeValues[":prefix"] = text(prefix)
+		in.ExpressionAttributeValues[":prefix"] = stringValue(prefix)
 	}
 	for pages := dynamodb.NewQueryPaginator(t.api, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
@@ -203,7 +200,7 @@ func (t *Table) Query(ctx context.Context, pk, prefix string, each func(redrive.
 			return fmt.Errorf("query documents: %w", dynamo.Translate(err))
 		}
 		for _, it := range page.Items {
-			r, _, err := unmarshal(it)
+			r, _, err := unmarshalRecord(it)
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
@@ -24,6 +23,8 @@ import (
 type Request struct {
 	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard or decide.
 	Action string `json:"action"`
+	// Format is the request's form; 0 stands for 1.
+	Format int `json:"format,omitempty"`
 	// By is who asks, Reason why. Every action that changes something needs both.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -50,6 +51,8 @@ type Request struct {
 // Response is what the function answers. A request that is refused is no error of the function's.
 type Response struct {
 	Action string `json:"action"`
+	// Version is the redrive function's.
+	Version string `json:"version,omitempty"`
 	// Refused says why nothing was done.
 	Refused string `json:"refused,omitempty"`
 
@@ -129,7 +132,7 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	if err == nil {
 		resp, err = actions[req.Action].do(s, ctx, req)
 	}
-	resp.Action = req.Action
+	resp.Action, resp.Version = req.Action, s.version
 	var refused *refusal
 	if errors.As(err, &refused) {
 		resp.Refused, err = refused.why, nil
@@ -140,11 +143,11 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	}
 	switch {
 	case err != nil:
-		s.Log.Error("request failed", append(attrs, telemetry.KeyError, job.SafeText(err.Error()))...)
+		s.log.Error("request failed", append(attrs, telemetry.KeyError, job.SafeText(err.Error()))...)
 	case resp.Refused != "":
-		s.Log.Warn("request refused", append(attrs, telemetry.KeyError, job.SafeText(resp.Refused))...)
+		s.log.Warn("request refused", append(attrs, telemetry.KeyError, job.SafeText(resp.Refused))...)
 	default:
-		s.Log.Info("request answered", attrs...)
+		s.log.Info("request answered", attrs...)
 	}
 	return resp, err
 }
@@ -155,6 +158,14 @@ func DecodeRequest(raw []byte) (Request, error) {
 	var req Request
 	if len(raw) > maxRequest {
 		return req, refuse("the request has %d bytes, more than %d", len(raw), maxRequest)
+	}
+	// Read first: a newer request has fields that this version does not know.
+	var newer struct {
+		Action string `json:"action"`
+		Format int    `json:"format"`
+	}
+	if err := json.Unmarshal(raw, &newer); err == nil && newer.Format > format {
+		return Request{Action: newer.Action}, refuse("the request has format %d, and this redrive function reads up to %d: deploy the version that the request was made for", newer.Format, format)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -183,7 +194,7 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 	}
 	switch {
 	case alias == want:
-	case alias == "" && s.Unqualified:
+	case alias == "" && s.unqualified:
 	case alias == "":
 		return refuse("%s is accepted through the alias %s only, and this was invoked without one", req.Action, want)
 	default:
@@ -212,57 +223,4 @@ func qualifier(arn string) string {
 		return parts[7]
 	}
 	return ""
-}
-
-// Filter selects messages of the DLQ. Its lists are alternatives, its fields conditions that all hold.
-type Filter struct {
-	// All says that everything is meant; without any other condition it has to be said.
-	All      bool        `json:"all,omitempty"`
-	Classes  []job.Class `json:"classes,omitempty"`
-	Causes   []job.Cause `json:"causes,omitempty"`
-	Kinds    []string    `json:"kinds,omitempty"`
-	Keys     []string    `json:"keys,omitempty"`
-	Subjects []string    `json:"subjects,omitempty"`
-	Messages []string    `json:"messages,omitempty"`
-	// Generations are how often the jobs were redriven.
-	Generations []int `json:"generations,omitempty"`
-	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m".
-	OlderThan   string `json:"olderThan,omitempty"`
-	YoungerThan string `json:"youngerThan,omitempty"`
-}
-
-func (f Filter) check() error {
-	conditions := len(f.Classes) + len(f.Causes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Generations)
-	for name, text := range map[string]string{"olderThan": f.OlderThan, "youngerThan": f.YoungerThan} {
-		if text != "" {
-			conditions++
-			if d, err := time.ParseDuration(text); err != nil || d < 0 {
-				return refuse("%s is %q, want a duration such as 2h30m", name, text)
-			}
-		}
-	}
-	switch {
-	case conditions == 0 && !f.All:
-		return refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages or ages, or say "all": true`)
-	case conditions > 0 && f.All:
-		return refuse(`the selection says "all" and names conditions as well: choose one`)
-	}
-	return nil
-}
-
-func (f Filter) named(id string) bool { return slices.Contains(f.Messages, id) }
-
-func (f Filter) matches(it item, now time.Time) bool {
-	in := func(n int, contains bool) bool { return n == 0 || contains }
-	age := now.Sub(it.isolatedAt)
-	older, _ := time.ParseDuration(f.OlderThan)
-	younger, _ := time.ParseDuration(f.YoungerThan)
-	return in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
-		in(len(f.Causes), slices.Contains(f.Causes, it.cause)) &&
-		in(len(f.Kinds), slices.Contains(f.Kinds, it.kind)) &&
-		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
-		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
-		in(len(f.Messages), f.named(it.id)) &&
-		in(len(f.Generations), slices.Contains(f.Generations, it.generation)) &&
-		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
 }

@@ -1,4 +1,4 @@
-package stack
+package main
 
 import (
 	"os"
@@ -57,9 +57,9 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},
 		{"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates", map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerDeduplicates": true}},
-		{`provider secret is "s3cret", which is no ARN`, map[string]any{
+		{`ACKLAST_PROVIDER_SECRET_ARN is "s3cret", which is no ARN of a secret`, map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
-		{`SES sends from "example.com", which is no address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
+		{`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends from`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
 		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
@@ -85,7 +85,7 @@ func TestSettingsReportAllAtOnce(t *testing.T) {
 }
 
 func TestSettingsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/deploy.md")
+	doc, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +97,14 @@ func TestSettingsAreDocumented(t *testing.T) {
 }
 
 func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
-	manifest, err := os.ReadFile("../../package.json")
+	manifest, err := os.ReadFile("../package.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if loose := regexp.MustCompile(`"[~^><*]|latest`).Find(manifest); loose != nil {
 		t.Errorf("package.json pins nothing with %s", loose)
 	}
-	lock, err := os.ReadFile("../../package-lock.json")
+	lock, err := os.ReadFile("../package-lock.json")
 	if err != nil {
 		t.Fatal(err)
 	}

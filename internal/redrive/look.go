@@ -1,0 +1,146 @@
+package redrive
+
+import (
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Group are messages of one class, cause and kind.
+type Group struct {
+	Class   job.Class      `json:"class"`
+	Cause   job.Cause      `json:"cause"`
+	Kind    string         `json:"kind"`
+	Count   int            `json:"count"`
+	Actions map[Action]int `json:"actions"`
+	Oldest  time.Time      `json:"oldest"`
+	Newest  time.Time      `json:"newest"`
+	Samples []Sample       `json:"samples"`
+}
+
+// Sample is one message of a group.
+type Sample struct {
+	Message    string    `json:"message"`
+	Job        string    `json:"job,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	IsolatedAt time.Time `json:"isolatedAt"`
+	Generation int       `json:"generation"`
+	Action     Action    `json:"action"`
+	Why        string    `json:"why"`
+}
+
+// maxSamples is how many messages of a group are shown.
+const maxSamples = 3
+
+func groups(items []item) []Group {
+	byName := map[string]*Group{}
+	for _, it := range items {
+		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind
+		g := byName[name]
+		if g == nil {
+			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
+			byName[name] = g
+		}
+		g.Count++
+		g.Actions[it.action]++
+		if it.isolatedAt.Before(g.Oldest) {
+			g.Oldest = it.isolatedAt
+		}
+		if it.isolatedAt.After(g.Newest) {
+			g.Newest = it.isolatedAt
+		}
+		if len(g.Samples) < maxSamples {
+			g.Samples = append(g.Samples, Sample{Message: it.id, Job: it.key, Error: it.error, IsolatedAt: it.isolatedAt,
+				Generation: it.generation, Action: it.action, Why: it.why})
+		}
+	}
+	var list []Group
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, *byName[name])
+	}
+	slices.SortStableFunc(list, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
+	return list
+}
+
+// MessageView is one message, whole.
+type MessageView struct {
+	ID           string            `json:"id"`
+	SentAt       time.Time         `json:"sentAt"`
+	ReceiveCount int               `json:"receiveCount"`
+	Group        string            `json:"group,omitempty"`
+	TraceHeader  string            `json:"traceHeader,omitempty"`
+	Attributes   map[string]string `json:"attributes,omitempty"` // name to type; values are the sender's
+	Memory       job.Memory        `json:"memory"`
+	Bytes        int               `json:"bytes"`
+	// Body is only there when the request asked for the payload.
+	Body       string        `json:"body,omitempty"`
+	Job        string        `json:"job,omitempty"`
+	Unreadable string        `json:"unreadable,omitempty"`
+	Class      job.Class     `json:"class"`
+	Cause      job.Cause     `json:"cause"`
+	Action     Action        `json:"action"`
+	Why        string        `json:"why"`
+	Entry      *ledger.Entry `json:"entry,omitempty"`
+}
+
+func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
+	if req.Message != "" {
+		return s.show(ctx, req)
+	}
+	f := Filter{All: true}
+	if req.Select != nil {
+		f = *req.Select
+	}
+	if err := f.check(); err != nil {
+		return Response{}, err
+	}
+	items, sc, err := s.survey(ctx, f)
+	if err != nil {
+		return Response{}, err
+	}
+	return Response{Scan: &sc, Groups: groups(items)}, nil
+}
+
+func (s *Service) show(ctx context.Context, req Request) (Response, error) {
+	var view *MessageView
+	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
+		if m.ID != req.Message {
+			return true, nil
+		}
+		c, err := s.joined(ctx, m)
+		if err != nil {
+			return false, err
+		}
+		view = &MessageView{
+			ID: m.ID, SentAt: m.SentAt, ReceiveCount: m.ReceiveCount, Group: m.Group, TraceHeader: m.TraceHeader,
+			Memory: m.Memory, Bytes: len(m.Body), Job: c.read.Key, Class: c.class(), Cause: c.cause(),
+			Attributes: map[string]string{},
+		}
+		for name, a := range m.Attributes {
+			view.Attributes[name] = a.Type
+		}
+		if c.readErr != nil {
+			view.Unreadable = job.SafeText(c.readErr.Error())
+		}
+		if req.Payload {
+			view.Body = m.Body
+		}
+		if c.entry.Version > 0 {
+			view.Entry = &c.entry
+		}
+		view.Action, view.Why, _ = c.decide(false, s.rules.MaxRedrives, s.now())
+		return false, nil
+	})
+	if err != nil {
+		return Response{}, err
+	}
+	if view == nil {
+		return Response{Scan: &sc}, refuse("message %s was not seen on the DLQ (%d of about %d messages seen); it may be in flight, or gone", req.Message, sc.Seen, sc.Holds)
+	}
+	return Response{Scan: &sc, Message: view}, nil
+}
