@@ -173,10 +173,7 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	return s, nil
 }
 
-var (
-	address  = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
-)
+var topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 
 func (s Settings) validate() error {
 	// The stack's own rules, and those of the kinds for the worker's environment.
