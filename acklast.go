@@ -218,6 +218,9 @@ func (a *attempt) commit(ctx context.Context, outcome string, items []types.Tran
 	return err
 }
 
+// errNoCommit: Run returned nil without a commit, which is a mistake in the kind.
+var errNoCommit = errors.New("the kind's Run returned nil without a commit")
+
 func (a *attempt) result(err error) job.Result {
 	if a.committed {
 		return job.Result{Verdict: job.Committed, Detail: a.outcome}
@@ -226,7 +229,7 @@ func (a *attempt) result(err error) job.Result {
 		return *a.ended
 	}
 	if err == nil {
-		err = errors.New("the kind's Run returned without a commit")
+		err = errNoCommit
 	}
 	return ledger.ResultOf(err, a.delivery.Token, a.services.Now())
 }
