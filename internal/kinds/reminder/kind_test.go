@@ -134,7 +134,7 @@ func TestAReminderThatCannotBeSent(t *testing.T) {
 // The worker may read subscriptions, and reach the provider that the environment chooses and no other.
 func TestGrants(t *testing.T) {
 	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
-	grants := acklast.Reading(reminder.Kind()).Kinds()[0].Grants
+	grants := reminder.Kind().Grants
 	for name, tt := range map[string]struct {
 		config reminder.Config
 		want   []string
