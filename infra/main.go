@@ -53,6 +53,9 @@ func newStack(app awscdk.App, s Settings, dist string) awscdk.Stack {
 	props.WorkerCode = stack.BuiltAt(filepath.Join(dist, "worker"))
 	props.RedriveCode = stack.BuiltAt(filepath.Join(dist, "redrive"))
 	stack.New(st, "Default", props)
+	if s.AlarmEmail == "" && s.AlarmTopicARN == "" {
+		awscdk.Annotations_Of(st).AddInfo(jsii.String("the alarms tell nobody: set alarmEmail or alarmTopicArn"))
+	}
 	return st
 }
 
