@@ -144,16 +144,19 @@ func (j *Job[P]) Commit(ctx context.Context, outcome string, items ...types.Tran
 	return j.attempt.commit(ctx, outcome, items)
 }
 
-// RefusedError: the condition of one of your own items refused a commit. Nothing was written.
+// RefusedError: the condition of one of your own items refused a transaction. Nothing was written.
 type RefusedError struct {
-	// Index is the item's place among those given to Commit. When several refused, it is the first.
+	// Index is the place of the item among those given to Commit or Transact. When several refused, it is
+	// the first.
 	Index int
 	// Item is what the condition met. It is nil when there is no such item, or when the engine does not
 	// return it: then read it with ConsistentRead.
 	Item map[string]types.AttributeValue
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the commit", e.Index) }
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("own item %d refused the transaction", e.Index)
+}
 
 // attempt is what Job keeps of the engine.
 type attempt struct {

@@ -119,10 +119,16 @@ func (a *attempt) end(res job.Result) error {
 	return res.Err
 }
 
+// HTTPClient makes requests, as *http.Client and the clients of SDKs do.
+type HTTPClient interface {
+	Do(req *http.Request) (*http.Response, error)
+}
+
 // OneRequest makes one HTTP request for a Send or a Lookup, exactly once: it follows no redirect, and it
 // keeps net/http from repeating the request. Its error is Unsent when nothing was written, because the
-// name, the connection or the TLS handshake failed, and says otherwise that nobody knows. What an answer
-// means is for the caller to say: count on the service's own words only, since a proxy answers too.
-func OneRequest(client *http.Client, req *http.Request) (*http.Response, error) {
+// name, the connection or the TLS handshake failed. Every other error says that nobody knows. The
+// meaning of an answer is for the caller to say: count on the service's own words only, since a proxy
+// answers too.
+func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	return effect.OneRequest(client, req)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"acklast/internal/redrive"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/version"
 	"acklast/internal/worker"
 )
 
@@ -83,6 +85,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Kinds:   job.NewCatalogue(running...),
 		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
 	})
+	started(log, "worker", running...)
 	p.serve(handler.Handle)
 	return nil
 }
@@ -97,20 +100,33 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		return err
 	}
 	db := awsclient.DynamoDB(aws)
+	log := telemetry.NewLogger(p.out, config.LogLevel)
+	reading := catalogue(kinds)
 	service := redrive.New(config, redrive.Dependencies{
 		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    redrive.NewStore(db, config.Names.OperationsTable),
-		Kinds:    catalogue(kinds),
-		Log:      telemetry.NewLogger(p.out, config.LogLevel),
+		Kinds:    reading,
+		Log:      log,
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
 		Now:      time.Now,
 		ID:       uuid.NewString,
+		Version:  version.Number,
 	})
+	started(log, "redrive", reading.Kinds()...)
 	p.serve(service.Handle)
 	return nil
+}
+
+// started writes the function's first line.
+func started(log *slog.Logger, function string, kinds ...job.Kind) {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	log.Info("started", "function", function, telemetry.KeyVersion, version.Number, "kinds", names)
 }
 
 // catalogue holds kinds whose jobs are only read.

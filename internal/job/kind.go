@@ -236,6 +236,12 @@ func SubjectOf(key string) (subject string, ok bool) {
 	return subject, subject != ""
 }
 
+// KindOf reads the kind's name off a key.
+func KindOf(key string) (kind string, ok bool) {
+	part, _, ok := strings.Cut(key, "/")
+	return keyUnescapes.Replace(part), ok && part != ""
+}
+
 var keyUnescapes = strings.NewReplacer("%2F", "/", "%25", "%")
 
 // Tables returns the tables of all kinds.

@@ -1,9 +1,11 @@
 package reminder_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -138,14 +140,79 @@ func TestSESFailures(t *testing.T) {
 			}
 		})
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+}
+
+// Only SES's own errors, in its own shape, say that the e-mail was not accepted.
+func TestSESAnswersOfSomebodyElse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+	}{
+		"a mesh's 503":               {503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"},
+		"a mesh's 503 as JSON":       {503, `{"code":"ServiceUnavailable","message":"reset"}`},
+		"a proxy's 403":              {403, html},
+		"a proxy's 429":              {429, html},
+		"a redirect":                 {302, ""},
+		"a redirect with the method": {307, ""},
+		"200 without an id":          {200, `{}`},
+		"200 null":                   {200, `null`},
+		"200 HTML":                   {200, html},
+		"200 empty":                  {200, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Location", "/again")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			t.Cleanup(srv.Close)
+			id, err := ses(t, srv.URL).Send(t.Context(), "acklast-0123", mail())
+			if id != "" {
+				t.Errorf("id %q", id)
+			}
+			if class, unresolved := failed(t, err); class != job.Transient || !unresolved {
+				t.Errorf("got %s, unresolved %v: %v", class, unresolved, err)
+			}
+			if requests.Load() != 1 {
+				t.Errorf("%d requests on the wire", requests.Load())
+			}
+		})
+	}
+}
+
+// When nothing left the machine the e-mail is not accepted, and nobody has to decide.
+func TestSESWithoutAConnection(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close()
-	_, err = ses(t, "http://"+l.Addr().String()).Send(t.Context(), "acklast-0123", mail())
-	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
-		t.Errorf("connection refused: %v", err)
+	_ = closed.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts the connection and never shakes hands
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	foreign := httptest.NewUnstartedServer(http.NotFoundHandler())
+	foreign.Config.ErrorLog = log.New(io.Discard, "", 0)
+	foreign.StartTLS()
+	t.Cleanup(foreign.Close)
+	for name, endpoint := range map[string]string{
+		"nobody listens":              "http://" + closed.Addr().String(),
+		"TLS with a foreign server":   foreign.URL,
+		"TLS that never answers":      "https://" + silent.Addr().String(),
+		"an endpoint that is no URL":  "http://[::1",
+		"a name that nobody has":      "http://ses.invalid",
+		"an address without a server": "http://192.0.2.1", // for documentation: packets to it go nowhere
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := ses(t, endpoint).Send(ctx, "acklast-0123", mail())
+		cancel()
+		if class, unresolved := failed(t, err); class != job.Transient || unresolved {
+			t.Errorf("%s: %s, unresolved %v: %v", name, class, unresolved, err)
+		}
 	}
 }
 

@@ -174,7 +174,7 @@ func TestGrants(t *testing.T) {
 // Every variable that a configuration is written to is one that the description lists.
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
-	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", SESFrom: "x", SESSet: "x",
+	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x",
 		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1}}
 	var want, got []string
 	for name := range full.Environment() {
