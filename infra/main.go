@@ -34,6 +34,10 @@ func run(dist string) error {
 	if err != nil {
 		return err
 	}
+	// The CDK command line says here where it is about to deploy to.
+	if err := settings.checkRegion(os.Getenv("CDK_DEFAULT_REGION")); err != nil {
+		return err
+	}
 	if err := checkDist(dist); err != nil {
 		return err
 	}

@@ -183,10 +183,10 @@ func (st *Stack) failing() awscloudwatch.MathExpression {
 	})
 }
 
-// constructID turns dlq-depth into DlqDepth.
+// constructID turns dlq-depth into DlqDepth. Output ids have letters and digits only.
 func constructID(name string) string {
 	var id strings.Builder
-	for word := range strings.SplitSeq(name, "-") {
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
 		id.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return id.String()
