@@ -1,5 +1,5 @@
-// Command infra is the CDK app of this repository's own system: it reads the settings from the CDK
-// context and places one system, with the kinds of internal/kinds, in one CloudFormation stack.
+// Command infra is the CDK app of this repository's own system: it reads the settings from a file of
+// environments/ and the CDK context, and places one system, with the kinds of internal/kinds, in one CloudFormation stack.
 //
 // It is run by the CDK command line (see cdk.json), from the repository's root, after the functions
 // were built into dist/. It deploys nothing itself.
@@ -30,6 +30,10 @@ func main() {
 func run(dist string) error {
 	app := awscdk.NewApp(nil)
 	given, _ := app.Node().GetAllContext(nil).(map[string]any)
+	given, err := withEnvironment(environments, given, os.Stderr)
+	if err != nil {
+		return err
+	}
 	settings, err := ParseSettings(given)
 	if err != nil {
 		return err
