@@ -24,14 +24,20 @@ import (
 )
 
 // StartWorker is the main function of the worker's Lambda function. It serves until Lambda ends the
-// process; what keeps it from starting it says on standard error, with exit status 1.
+// process. If it cannot start, it says why on standard error and exits with status 1.
+//
+// With the argument "describe" it serves nothing and prints the kinds' descriptions as JSON. This is how
+// "acklast local" learns of a module's kinds.
 func StartWorker(kinds ...Kind) {
-	exit("worker", process{os.Getenv, os.Stdout, serve}.worker(context.Background(), kinds))
+	p := process{os.Getenv, os.Stdout, serve}
+	exit("worker", p.start(os.Args[1:], kinds, p.worker))
 }
 
-// StartRedrive is the main function of the redrive's Lambda function.
+// StartRedrive is the main function of the redrive's Lambda function. It knows the argument "describe"
+// too, see StartWorker.
 func StartRedrive(kinds ...Kind) {
-	exit("redrive", process{os.Getenv, os.Stdout, serve}.redrive(context.Background(), kinds))
+	p := process{os.Getenv, os.Stdout, serve}
+	exit("redrive", p.start(os.Args[1:], kinds, p.redrive))
 }
 
 func serve(handler any) { lambda.Start(handler) }
@@ -48,6 +54,23 @@ type process struct {
 	getenv func(string) string
 	out    io.Writer
 	serve  func(handler any)
+}
+
+// start describes the kinds if the arguments ask for that, and otherwise starts the function. Lambda
+// starts it without arguments.
+func (p process) start(args []string, kinds []Kind, function func(context.Context, []Kind) error) error {
+	switch {
+	case len(args) == 0:
+		return function(context.Background(), kinds)
+	case len(args) == 1 && args[0] == "describe":
+		encoded, err := job.EncodeDescriptions(Describe(kinds...))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "%s\n", encoded)
+		return err
+	}
+	return fmt.Errorf(`the arguments are %q, want none, or "describe"`, args)
 }
 
 func (p process) worker(ctx context.Context, kinds []Kind) error {

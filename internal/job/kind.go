@@ -35,10 +35,10 @@ type Attempts struct {
 	// Most is the largest number of attempts since the entry was last opened.
 	Most int `json:"most,omitzero"`
 	// BackoffBase and BackoffCap bound the delay before the next attempt.
-	BackoffBase time.Duration `json:"backoffBase,omitzero,format:units"`
-	BackoffCap  time.Duration `json:"backoffCap,omitzero,format:units"`
+	BackoffBase time.Duration `json:"backoffBase,omitzero"`
+	BackoffCap  time.Duration `json:"backoffCap,omitzero"`
 	// Time is the longest time of one attempt.
-	Time time.Duration `json:"time,omitzero,format:units"`
+	Time time.Duration `json:"time,omitzero"`
 }
 
 // Table is a DynamoDB table of a kind. Its keys are strings.
@@ -74,6 +74,8 @@ type Sample struct {
 	// Name is unique among the kind's samples and usable as a file name, without an extension.
 	Name string `json:"name"`
 	Body string `json:"body"`
+	// Key is the key of that job. Define fills it in; it is empty if the kind cannot read the body.
+	Key string `json:"key,omitempty"`
 }
 
 // Contents is what a kind reads from a payload.
@@ -96,8 +98,10 @@ type Kind struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 	// Run makes one attempt. It must return when ctx ends. It is nil where jobs are only read.
 	Run func(ctx context.Context, d Delivery) Result
-	// RunBatch makes one attempt at each of several deliveries and returns their results in the same
-	// order. It is nil for a kind without a batch form.
+	// Together names what a delivery's job shares with other jobs, such as a resource; "" for nothing.
+	// RunBatch makes one attempt at each of several deliveries that share it, whose keys differ, and returns
+	// their results in the same order. Both are nil for a kind without a batch form.
+	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
 }
 
@@ -132,10 +136,10 @@ func Define[P any](d Definition[P]) Kind {
 	if d.Name == "" || d.Key == nil {
 		panic("job: a kind needs a name and a key")
 	}
-	return Kind{
+	k := Kind{
 		Description: Description{
 			Name: d.Name, Late: d.Late, Volatile: d.Volatile, Masked: d.Masked, Attempts: d.Attempts,
-			Tables: d.Tables, Environment: d.Environment, Samples: d.Samples,
+			Tables: d.Tables, Environment: d.Environment, Samples: slices.Clone(d.Samples),
 		},
 		Grants: d.Grants,
 		Read: func(payload []byte) (Contents, error) {
@@ -163,6 +167,14 @@ func Define[P any](d Definition[P]) Kind {
 			return c, nil
 		},
 	}
+	for i, sample := range k.Samples {
+		if e, err := Decode([]byte(sample.Body)); err == nil && e.Kind == d.Name {
+			if contents, err := k.Read(e.Payload); err == nil {
+				k.Samples[i].Key = contents.Key
+			}
+		}
+	}
+	return k
 }
 
 // Catalogue finds kinds by name.
