@@ -63,20 +63,30 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
-		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
+		of := func(ctx context.Context, delivery job.Delivery) (*Job[P], error) {
 			payload, ok := delivery.Payload.(P)
 			if !ok {
-				return job.Result{Err: fmt.Errorf("the payload of %s is a %T", delivery.Key, delivery.Payload)}
+				return nil, fmt.Errorf("the payload of %s is a %T", delivery.Key, delivery.Payload)
 			}
-			a := attempt{delivery: delivery, services: s, metrics: d.Metrics}
 			j := &Job[P]{
 				Payload: payload, Key: delivery.Key, Subject: delivery.Subject, Attempt: delivery.Memory.Attempt + 1,
-				Due: delivery.Due(), Deadline: delivery.Envelope.Deadline, Log: s.logger(ctx, delivery), attempt: &a,
+				Due: delivery.Due(), Deadline: delivery.Envelope.Deadline, Log: s.logger(ctx, delivery),
+				attempt: &attempt{delivery: delivery, services: s, metrics: d.Metrics},
 			}
 			if d.ExpiresAt != nil {
 				j.ExpiresAt = d.ExpiresAt(payload)
 			}
-			return a.result(runner.Run(ctx, j))
+			return j, nil
+		}
+		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
+			j, err := of(ctx, delivery)
+			if err != nil {
+				return job.Result{Err: err}
+			}
+			return j.attempt.result(runner.Run(ctx, j))
+		}
+		if batch, ok := runner.(BatchRunner[P]); ok {
+			running.Together, running.RunBatch = together(batch), runBatch(batch, of)
 		}
 		return running, nil
 	}}
@@ -204,10 +214,14 @@ type attempt struct {
 
 func (a *attempt) commit(ctx context.Context, outcome string, items []types.TransactWriteItem) error {
 	if a.committed {
-		return errors.New("the job is committed already")
+		return errCommitted
 	}
 	c := a.services.core
-	err := c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...)
+	return a.committing(outcome, c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...))
+}
+
+// committing takes up what a commit came to.
+func (a *attempt) committing(outcome string, err error) error {
 	var refused *dynamo.ItemError
 	if errors.As(err, &refused) {
 		return &RefusedError{Index: refused.Index, Item: refused.Item}

@@ -100,8 +100,10 @@ type Kind struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 	// Run makes one attempt. It must return when ctx ends. It is nil where jobs are only read.
 	Run func(ctx context.Context, d Delivery) Result
-	// RunBatch makes one attempt at each of several deliveries and returns their results in the same
-	// order. It is nil for a kind without a batch form.
+	// Together names what a delivery's job shares with other jobs, such as a resource; "" for nothing.
+	// RunBatch makes one attempt at each of several deliveries that share it, whose keys differ, and returns
+	// their results in the same order. Both are nil for a kind without a batch form.
+	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
 }
 
