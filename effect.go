@@ -1,6 +1,7 @@
 package acklast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,9 @@ func Unsent(err error) error {
 
 // Declined returns the error of a request to which the provider said no for good, such as for its
 // recipient. It is an answer and no failure: the job ends with the outcome.
-func Declined(outcome string) error { return &effect.DeclinedError{Outcome: outcome} }
+func Declined(outcome string) error {
+	return &effect.DeclinedError{Outcome: cmp.Or(outcome, "declined")}
+}
 
 // NewEffect returns the runner of an effect. It claims the job before the call, stores the key first,
 // and finds out about an earlier call of unknown outcome before it makes another one. Return it from the

@@ -3,7 +3,6 @@ package reminder_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -17,19 +16,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	"github.com/sivchari/kumo"
 
-	"acklast"
 	"acklast/internal/awsclient"
-	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
-	"acklast/internal/topology"
 )
 
 // awsAt is the SDK's configuration, with its own three attempts, for an endpoint.
@@ -248,50 +242,5 @@ func TestManagedSecretIsReadOnceUntilItIsRefused(t *testing.T) {
 	}
 	if _, err := reminder.ManagedSecret(client, "arn:aws:secretsmanager:eu-central-1:1:secret:none")(t.Context(), false); err == nil {
 		t.Error("a secret that does not exist")
-	}
-}
-
-func TestSubscriptions(t *testing.T) {
-	srv := kumo.NewServer()
-	t.Cleanup(srv.Close)
-	db := awsclient.DynamoDB(awsAt(t, srv.URL))
-	names := topology.NamesOf("reminder-subscriptions")
-	subscriptions := names.Table("subscriptions")
-	if err := dynamo.CreateTables(t.Context(), db, names, acklast.Describe(reminder.Kind())[0].Tables...); err != nil {
-		t.Fatal(err)
-	}
-	subs := reminder.NewSubscriptions(db, subscriptions)
-	if _, err := subs.Get(t.Context(), "sub-7"); !errors.Is(err, reminder.ErrNotFound) {
-		t.Errorf("none: %v", err)
-	}
-	want := reminder.Subscription{ID: "sub-7", Cancelled: true, Plan: "pro", RenewsAt: t0, Unsubscribed: []reminder.Channel{reminder.SMS}}
-	if err := subs.Put(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := subs.Get(t.Context(), "sub-7"); err != nil || got.Cancelled != want.Cancelled || got.Plan != want.Plan ||
-		!got.RenewsAt.Equal(want.RenewsAt) || len(got.Unsubscribed) != 1 || got.Unsubscribed[0] != reminder.SMS {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	// What somebody else wrote, and cannot be read, is not taken for a wish to be reminded.
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
-	for name, spoil := range map[string]func(map[string]types.AttributeValue){
-		"no status":      func(i map[string]types.AttributeValue) { delete(i, "status") },
-		"another status": func(i map[string]types.AttributeValue) { i["status"] = text("paused") },
-		"no plan":        func(i map[string]types.AttributeValue) { delete(i, "plan") },
-		"a date":         func(i map[string]types.AttributeValue) { i["renews_at"] = text("2026-12-04") },
-		"a fraction":     func(i map[string]types.AttributeValue) { i["renews_at"] = number("1.5") },
-		"yes":            func(i map[string]types.AttributeValue) { i["unsubscribed"] = text("email") },
-	} {
-		it := map[string]types.AttributeValue{"subscription_id": text("bad"), "status": text("active"), "plan": text("pro"), "renews_at": number("1"),
-			"unsubscribed": &types.AttributeValueMemberSS{Value: []string{"sms"}}}
-		spoil(it)
-		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &subscriptions, Item: it}); err != nil {
-			t.Fatal(err)
-		}
-		_, err := subs.Get(t.Context(), "bad")
-		if class, _ := failed(t, err); class != job.Rejected {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

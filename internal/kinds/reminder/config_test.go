@@ -94,15 +94,17 @@ func TestPayload(t *testing.T) {
 		t.Errorf("expires at %v, want %v", read.ExpiresAt, p.ExpiresAt)
 	}
 	for name, spoil := range map[string]func(*reminder.Payload){
-		"reminderId":      func(p *reminder.Payload) { p.ReminderID = "" },
-		"subscriptionId":  func(p *reminder.Payload) { p.SubscriptionID = " " },
-		"channel":         func(p *reminder.Payload) { p.Channel = "fax" },
-		"template":        func(p *reminder.Payload) { p.Template = "a\nb" },
-		"templateVersion": func(p *reminder.Payload) { p.TemplateVersion = "" },
-		"recipient":       func(p *reminder.Payload) { p.Recipient = "" },
-		"plan":            func(p *reminder.Payload) { p.Plan = "" },
-		"renewsAt":        func(p *reminder.Payload) { p.RenewsAt = time.Time{} },
-		"expiresAt":       func(p *reminder.Payload) { p.ExpiresAt = time.Time{} },
+		"reminderId":           func(p *reminder.Payload) { p.ReminderID = "" },
+		"subscriptionId":       func(p *reminder.Payload) { p.SubscriptionID = " " },
+		"channel":              func(p *reminder.Payload) { p.Channel = "fax" },
+		"template":             func(p *reminder.Payload) { p.Template = "a\nb" },
+		"templateVersion":      func(p *reminder.Payload) { p.TemplateVersion = "" },
+		"recipient":            func(p *reminder.Payload) { p.Recipient = "" },
+		"plan":                 func(p *reminder.Payload) { p.Plan = "" },
+		"renewsAt":             func(p *reminder.Payload) { p.RenewsAt = time.Time{} },
+		"expiresAt":            func(p *reminder.Payload) { p.ExpiresAt = time.Time{} },
+		"renewsAt is no date":  func(p *reminder.Payload) { p.RenewsAt = time.Unix(0, 1) },
+		"expiresAt is no date": func(p *reminder.Payload) { p.ExpiresAt = time.UnixMicro(1796378400000000).AddDate(1000, 0, 0) },
 	} {
 		p := payload()
 		spoil(&p)
