@@ -39,6 +39,8 @@ type Settings struct {
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
 	DestroyData bool
+	// Senders are the ARNs of the SNS topics, EventBridge rules and S3 buckets that may send jobs, separated by commas.
+	Senders string
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
@@ -106,6 +108,7 @@ var settings = []setting{
 	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
 }
@@ -153,8 +156,8 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	for _, one := range settings {
 		known[Prefix+one.name] = true
 		if v, given := context[Prefix+one.name]; given {
-			if err := one.set(&s, fmt.Sprint(v)); err != nil {
-				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, fmt.Sprint(v), err))
+			if err := one.set(&s, text(v)); err != nil {
+				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, text(v), err))
 			}
 		}
 	}
@@ -171,6 +174,18 @@ func ParseSettings(context map[string]any) (Settings, error) {
 		return Settings{}, fmt.Errorf("settings:\n%w", err)
 	}
 	return s, nil
+}
+
+// text is a value as the command line would give it; a list is separated by commas.
+func text(v any) string {
+	if list, ok := v.([]any); ok {
+		all := make([]string, len(list))
+		for i := range list {
+			all[i] = fmt.Sprint(list[i])
+		}
+		return strings.Join(all, ",")
+	}
+	return fmt.Sprint(v)
 }
 
 var (
@@ -200,6 +215,9 @@ func (s Settings) validate() error {
 		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
 	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
 		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
+	for _, arn := range s.senders() {
+		must(serviceOf(arn) != nil, "senders has %q, want the ARN of an SNS topic, an EventBridge rule or an S3 bucket", arn)
+	}
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
 }

@@ -77,6 +77,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
 		{`SES's configuration set is "all/*", but its name has`, map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
+		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},

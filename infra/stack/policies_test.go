@@ -201,6 +201,7 @@ func TestPeopleMay(t *testing.T) {
 	}
 	equal(t, "read-only", plain("ReadOnly"), mayRead)
 	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
+	equal(t, "senders", plain("Senders"), grid("sqs:acklast-source", "sqs:GetQueueUrl", "sqs:SendMessage"))
 	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
