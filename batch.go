@@ -76,13 +76,13 @@ func together[P any](r BatchRunner[P]) func(job.Delivery) string {
 	}
 }
 
-func runBatch[P any](r BatchRunner[P], of func(job.Delivery) (*Job[P], error)) func(context.Context, []job.Delivery) []job.Result {
+func runBatch[P any](r BatchRunner[P], of func(context.Context, job.Delivery) (*Job[P], error)) func(context.Context, []job.Delivery) []job.Result {
 	return func(ctx context.Context, deliveries []job.Delivery) []job.Result {
 		results := make([]job.Result, len(deliveries))
 		var jobs []*Job[P]
 		var places []int
 		for i, d := range deliveries {
-			j, err := of(d)
+			j, err := of(ctx, d)
 			if err != nil {
 				results[i] = job.Result{Err: err}
 				continue

@@ -91,6 +91,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		core: &core{
 			store: store, rules: config.Rules,
 			leaseSkew: config.LeaseSkew, attemptLeft: config.StartMargin - config.HandoverMargin,
+			metric: metrics.Own,
 		},
 	}
 	running := make([]job.Kind, len(kinds))

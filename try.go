@@ -32,6 +32,7 @@ func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
 				MaxRedrives: n.MaxRedrives, Retention: n.LedgerRetention,
 			},
 			leaseSkew: n.LeaseSkew, attemptLeft: n.StartMargin - n.HandoverMargin,
+			metric: func(string, Metric, float64) bool { return true },
 		},
 	}
 }
