@@ -2,7 +2,6 @@ package main
 
 import (
 	"regexp"
-	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
@@ -34,9 +33,7 @@ func serviceOf(arn string) *service {
 	return nil
 }
 
-func (s Settings) senders() []string {
-	return strings.FieldsFunc(s.Senders, func(r rune) bool { return r == ',' || r == ' ' })
-}
+func (s Settings) senders() []string { return words(s.Senders) }
 
 // newDesk makes the policy of those who hold and confirm reservations: the producer beside the kind.
 func newDesk(st awscdk.Stack, system *stack.Stack) {

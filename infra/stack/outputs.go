@@ -25,7 +25,7 @@ func newOutputs(st *Stack) {
 		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(st.mappings.source, region)},
 		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(st.mappings.recovery, region)},
 		{"DashboardUrl", "The dashboard", "https://" + region + ".console.aws.amazon.com" +
-			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.props.Name},
+			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.dashboardName()},
 		{"Next", "Type this next", "AWS_REGION=" + region + " bin/acklast status --stack " + st.props.Name},
 	}
 	for _, name := range st.tables.names {

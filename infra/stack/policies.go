@@ -147,7 +147,7 @@ func (st *Stack) index() *string {
 func (st *Stack) dashboardARN() *string {
 	return st.stack.FormatArn(&awscdk.ArnComponents{
 		Service: jsii.String("cloudwatch"), Region: jsii.String(""),
-		Resource: jsii.String("dashboard"), ResourceName: &st.props.Name,
+		Resource: jsii.String("dashboard"), ResourceName: jsii.String(st.dashboardName()),
 	})
 }
 

@@ -184,7 +184,7 @@ var mayRead = slices.Concat(
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
 	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
-	grid("cloudwatch:dashboard/acklast", "cloudwatch:GetDashboard"),
+	grid("cloudwatch:dashboard/acklast-eu-central-1", "cloudwatch:GetDashboard"),
 )
 
 func TestPeopleMay(t *testing.T) {
