@@ -49,7 +49,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 			return Response{}, err
 		}
 		if run.State == Revoked {
-			return Response{Run: &RunView{Run: run}}, nil
+			return Response{Run: &run}, nil
 		}
 		run.State, run.Why = Revoked, "revoked: "+req.Reason
 		run.RevokedBy, run.RevokedAt, run.UpdatedAt = req.By, s.now().UTC(), s.now().UTC()
@@ -58,7 +58,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 		} else if err != nil {
 			return Response{}, err
 		}
-		return Response{Run: &RunView{Run: run}}, nil
+		return Response{Run: &run}, nil
 	}
 	return Response{}, ErrChanged
 }
@@ -101,23 +101,15 @@ func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Respo
 	if err != nil {
 		return resp, err
 	}
-	sw, err := s.readSwitch(ctx)
-	if err != nil {
-		return resp, err
-	}
 	working := l.live(s.now()) && l.Run == id
 	if !working {
-		gone := run.Counts[countGone]
+		run.interrupted()
 		run.Counts = map[Step]int{}
-		if gone > 0 {
-			run.Counts[countGone] = gone
-		}
 		if err := s.lastLines(ctx, id, func(line AuditRecord) { run.Counts[line.What]++ }); err != nil {
 			return resp, err
 		}
 	}
-	resp.Run = &RunView{Run: run, OwnerGone: run.State == Active && !working}
-	resp.Switch = &sw
+	resp.Run = &run
 	return resp, nil
 }
 
@@ -135,7 +127,11 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 		return Response{}, err
 	}
 	slices.SortFunc(all, func(a, b indexed) int { return b.At.Compare(a.At) })
-	resp := Response{Runs: []RunView{}}
+	l, _, err := s.readLock(ctx)
+	if err != nil {
+		return Response{}, err
+	}
+	resp := Response{Runs: []Run{}}
 	for _, line := range all[:min(len(all), maxListed)] {
 		rec, err := s.table.Get(ctx, pkRun(line.Run), skRun)
 		if err != nil {
@@ -147,12 +143,13 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 				return resp, err
 			}
 		}
-		run.Watched = nil // a list is short
-		resp.Runs = append(resp.Runs, RunView{Run: run})
+		if run.ID != l.Run || !l.live(s.now()) {
+			run.interrupted()
+		}
+		run.Watched, run.Names, run.Halts = nil, nil, nil // a list is short
+		resp.Runs = append(resp.Runs, run)
 	}
-	sw, err := s.readSwitch(ctx)
-	resp.Switch = &sw
-	return resp, err
+	return resp, nil
 }
 
 func (s *Service) approve(ctx context.Context, req Request) (Response, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -46,54 +47,72 @@ const maxLost = 3
 // releaseLimit is how long a release may take after its caller's time is over.
 const releaseLimit = 20 * time.Second
 
-// held are messages that were received and not moved: their handles by id.
+// held are messages that were received and not moved. They stay hidden for a short time that is renewed,
+// so that they come back soon when this process dies.
 type held struct {
 	queues Queues
-	byID   map[string]string
+	hide   time.Duration
+	now    func() time.Time
+	byID   map[string]handle
 	log    func(error)
 }
 
-func (h *held) keep(m job.Message) { h.byID[m.ID] = m.ReceiptHandle }
+type handle struct {
+	receipt string
+	until   time.Time
+}
 
+func (h *held) keep(m job.Message) {
+	h.byID[m.ID] = handle{m.ReceiptHandle, h.now().Add(h.hide)}
+}
 func (h *held) has(id string) bool { _, ok := h.byID[id]; return ok }
+func (h *held) drop(id string)     { delete(h.byID, id) }
 
-func (h *held) drop(id string) { delete(h.byID, id) }
+// renew keeps hidden what would soon be visible. What fails may be received a second time, which does no
+// harm.
+func (h *held) renew(ctx context.Context) {
+	now := h.now()
+	var soon []job.Message
+	for id, m := range h.byID {
+		if m.until.Sub(now) < h.hide/2 {
+			soon = append(soon, job.Message{ID: id, ReceiptHandle: m.receipt})
+			h.byID[id] = handle{m.receipt, now.Add(h.hide)}
+		}
+	}
+	h.each(soon, func(list []job.Message) error { return h.queues.Hide(ctx, job.DLQ, list, h.hide) })
+}
 
 // release gives everything back, also when the caller's time is over. What fails comes back by itself.
 func (h *held) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
-	batch := make([]job.Message, 0, 10)
-	flush := func() {
-		if len(batch) > 0 {
-			if err := h.queues.Release(ctx, job.DLQ, batch); err != nil {
-				h.log(err)
-			}
-			batch = batch[:0]
-		}
+	all := make([]job.Message, 0, len(h.byID))
+	for id, m := range h.byID {
+		all = append(all, job.Message{ID: id, ReceiptHandle: m.receipt})
 	}
-	for id, handle := range h.byID {
-		if batch = append(batch, job.Message{ID: id, ReceiptHandle: handle}); len(batch) == cap(batch) {
-			flush()
-		}
-	}
-	flush()
+	h.each(all, func(list []job.Message) error { return h.queues.Release(ctx, job.DLQ, list) })
 	clear(h.byID)
 }
 
-func (s *Service) hold() *held {
-	return &held{queues: s.queues, byID: map[string]string{}, log: func(err error) {
-		s.log.Warn("not released; visible again by itself", "error", job.SafeText(err.Error()))
-	}}
+// each makes calls for ten messages each, side by side.
+func (h *held) each(all []job.Message, call func([]job.Message) error) {
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for list := range slices.Chunk(all, batch) {
+		group.Go(func() error {
+			if err := call(list); err != nil {
+				h.log(err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
 }
 
-// visibility is how long a received message stays hidden: longer than this invocation can last.
-func (s *Service) visibility(ctx context.Context) time.Duration {
-	left := s.numbers.Timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = deadline.Sub(s.now())
-	}
-	return max(left, time.Second) + s.numbers.PauseMargin
+func (s *Service) hold() *held {
+	return &held{queues: s.queues, hide: s.numbers.Hide, now: s.now, byID: map[string]handle{}, log: func(err error) {
+		s.log.Warn("visibility not changed; the messages are visible again by themselves", telemetry.KeyError, job.SafeText(err.Error()))
+	}}
 }
 
 // scan receives every message of the DLQ once, gives each to see, and makes all of them visible again.
@@ -121,7 +140,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.visibility(ctx), s.numbers.ReceiveWait)
+		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.numbers.Hide, s.numbers.ReceiveWait)
 		if err != nil {
 			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
@@ -135,6 +154,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 			continue
 		}
 		empty = 0
+		mine.renew(ctx)
 		more := true
 		for _, m := range received {
 			known := mine.has(m.ID)
