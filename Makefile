@@ -57,6 +57,7 @@ bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (s
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
 	$(GO) run $(GOLANGCI) run ./...
+	cd docs/example && $(GO) run $(GOLANGCI) run ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz the decoder for a minute

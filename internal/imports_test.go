@@ -23,8 +23,9 @@ var mayUse = map[string][]string{
 	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":     {"internal/local"},
 	"github.com/spf13/cobra":       {"cmd/"},
+	"github.com/aws/aws-cdk-go":    {"infra", "infra/"},
 	"functions":                    {},
-	"infra":                        {"infra"},
+	"infra":                        {"infra", "infra/"},
 	"cmd":                          {"cmd/"},
 	"internal/demo":                {"cmd/"},
 	"internal/local":               {"internal/local/", "internal/demo", "cmd/"},
@@ -35,7 +36,8 @@ var mayUse = map[string][]string{
 	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":             {".", "internal/demo", "cmd/", "infra/"},
-	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/effect":              {"."},
+	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra"},
 }
 
 // mayNeed lists, for some packages, all of the module that they may import.
@@ -43,6 +45,7 @@ var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
 	"internal/env":                {},
+	"internal/version":            {},
 	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},

@@ -92,14 +92,16 @@ func (a *app) job(ctx context.Context, asked string) error {
 	return nil
 }
 
-// lookUp finds the entry of a key, or else the entries of a subject, and the reservation. The index by
-// subject may lag behind, so the entry of the reservation's present hold is read on its own.
+// lookUp finds the entry of a key, or else the entries of a subject, and the reservation.
 func (t *target) lookUp(ctx context.Context, asked string) (jobReport, error) {
 	r := jobReport{Asked: asked, Entries: []ledger.Entry{}}
 	store := t.ledger()
-	e, err := store.Get(ctx, asked)
-	if err != nil {
-		return r, err
+	var e ledger.Entry
+	if _, mayBeKey := job.SubjectOf(asked); mayBeKey {
+		var err error
+		if e, err = store.Get(ctx, asked); err != nil {
+			return r, err
+		}
 	}
 	byKey := e.Version > 0
 	if byKey {
@@ -129,22 +131,6 @@ func (t *target) lookUp(ctx context.Context, asked string) (jobReport, error) {
 		return r, err
 	}
 	r.Reservation = &found
-	if byKey || id != asked {
-		return r, nil
-	}
-	key, err := found.Key()
-	if err != nil {
-		return r, nil //nolint:nilerr // not written by this program; the entries stand on their own
-	}
-	present, err := store.Get(ctx, key)
-	if err != nil {
-		return r, err
-	}
-	if i := slices.IndexFunc(r.Entries, func(e ledger.Entry) bool { return e.Key == key }); i >= 0 {
-		r.Entries[i] = present
-	} else if present.Version > 0 {
-		r.Entries = append(r.Entries, present)
-	}
 	return r, nil
 }
 

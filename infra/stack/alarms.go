@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssnssubscriptions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -28,26 +29,42 @@ type alarm struct {
 	minutes, datapoints int
 }
 
+// alarms are the alarms in the order of the dashboard, and by name.
+type alarms struct {
+	shown  []interfacesawscloudwatch.IAlarmRef
+	byName map[string]awscloudwatch.Alarm
+}
+
 // newAlarms adds the alarms. Missing data never raises one: every metric here that can be missing is
 // missing because nothing happened.
-func newAlarms(st *stack) []interfacesawscloudwatch.IAlarmRef {
+func newAlarms(st *Stack) alarms {
 	var targets []awscloudwatch.IAlarmAction
-	if st.settings.AlarmEmail != "" {
+	if st.props.AlarmEmail != "" {
 		topic := awssns.NewTopic(st.scope, jsii.String("AlarmTopic"), &awssns.TopicProps{
-			DisplayName: jsii.String(st.settings.Stack + " alarms"),
+			DisplayName: jsii.String(st.props.Name + " alarms"),
 			EnforceSSL:  jsii.Bool(true),
 		})
-		topic.AddSubscription(awssnssubscriptions.NewEmailSubscription(&st.settings.AlarmEmail, nil))
+		// EnforceSSL writes a policy, which takes the place of the one that SNS makes by itself and that lets
+		// the account's alarms publish.
+		topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
+			Actions:    jsii.Strings("sns:Publish"), Resources: &[]*string{topic.TopicArn()},
+			Conditions: &map[string]any{
+				"StringEquals": map[string]any{"aws:SourceAccount": st.stack.Account()},
+				"ArnLike":      map[string]any{"aws:SourceArn": st.arn("cloudwatch", "alarm:"+st.props.Name+"-*")},
+			},
+		}))
+		topic.AddSubscription(awssnssubscriptions.NewEmailSubscription(&st.props.AlarmEmail, nil))
 		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
 	}
-	if st.settings.AlarmTopicARN != "" {
-		topic := awssns.Topic_FromTopicArn(st.scope, jsii.String("AlarmTopicByArn"), &st.settings.AlarmTopicARN)
+	for i, arn := range st.props.AlarmTopicARNs {
+		topic := awssns.Topic_FromTopicArn(st.scope, jsii.String(fmt.Sprint("AlarmTopicByArn", i)), &arn)
 		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
 	}
-	var all []interfacesawscloudwatch.IAlarmRef
-	for _, a := range st.alarms() {
+	all := alarms{byName: map[string]awscloudwatch.Alarm{}}
+	for _, a := range st.listAlarms() {
 		made := awscloudwatch.NewAlarm(st.scope, jsii.String(constructID(a.name)+"Alarm"), &awscloudwatch.AlarmProps{
-			AlarmName:          jsii.String(st.settings.Stack + "-" + a.name),
+			AlarmName:          jsii.String(st.props.Name + "-" + a.name),
 			AlarmDescription:   &a.todo,
 			Metric:             a.metric,
 			Threshold:          &a.limit,
@@ -58,13 +75,13 @@ func newAlarms(st *stack) []interfacesawscloudwatch.IAlarmRef {
 		})
 		made.AddAlarmAction(targets...)
 		made.AddOkAction(targets...)
-		all = append(all, made)
+		all.shown, all.byName[a.name] = append(all.shown, made), made
 	}
 	return all
 }
 
-func (st *stack) alarms() []alarm {
-	s, q, i := st.settings, st.queues, st.settings.Infra
+func (st *Stack) listAlarms() []alarm {
+	s, q, i := st.props, st.queues, st.props.Infra
 	list := []alarm{
 		{
 			name: "dlq-depth",
@@ -123,8 +140,8 @@ func (st *stack) alarms() []alarm {
 }
 
 // laneAlarms watch one lane, whose messages may be sent with the given delay.
-func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []alarm {
-	s, i := st.settings, st.settings.Infra
+func (st *Stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []alarm {
+	s, i := st.props, st.props.Infra
 	stalled := int(i.Stalled / time.Minute)
 	return []alarm{
 		{
@@ -159,17 +176,17 @@ func (st *stack) laneAlarms(lane string, q awssqs.Queue, delay time.Duration) []
 
 // failing is the share of attempts that failed and were retried, in percent. Few jobs make no share:
 // a single one that fails ten times in an hour is its own matter, and ends on the DLQ.
-func (st *stack) failing() awscloudwatch.MathExpression {
+func (st *Stack) failing() awscloudwatch.MathExpression {
 	return expression("IF(retried >= 5, 100 * retried / (retried + acknowledged), 0)", "% retried", map[string]awscloudwatch.IMetric{
 		"retried":      st.workerMetric(telemetry.MetricRetried, sum, ""),
 		"acknowledged": st.workerMetric(telemetry.MetricAcknowledged, sum, ""),
 	})
 }
 
-// constructID turns dlq-depth into DlqDepth.
+// constructID turns dlq-depth into DlqDepth. Output ids have letters and digits only.
 func constructID(name string) string {
 	var id strings.Builder
-	for word := range strings.SplitSeq(name, "-") {
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
 		id.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return id.String()

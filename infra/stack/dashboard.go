@@ -19,12 +19,12 @@ var classes = []job.Class{
 }
 
 // newDashboard draws the one page that shows how the system is. docs/deploy.md pictures it.
-func newDashboard(st *stack) awscloudwatch.Dashboard {
+func newDashboard(st *Stack) awscloudwatch.Dashboard {
 	q := st.queues
 	third := func(title string, left ...awscloudwatch.IMetric) awscloudwatch.IWidget { return graph(title, 8, left) }
 	rows := [][]awscloudwatch.IWidget{
 		{awscloudwatch.NewAlarmStatusWidget(&awscloudwatch.AlarmStatusWidgetProps{
-			Title: jsii.String("Alarms"), Width: jsii.Number(24), Height: jsii.Number(3), Alarms: &st.made,
+			Title: jsii.String("Alarms"), Width: jsii.Number(24), Height: jsii.Number(3), Alarms: &st.alarms.shown,
 		})},
 		{
 			third("Source lane", laneStates(q.source)...),
@@ -78,7 +78,7 @@ func newDashboard(st *stack) awscloudwatch.Dashboard {
 		widgets[i] = &rows[i]
 	}
 	return awscloudwatch.NewDashboard(st.scope, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{
-		DashboardName:   &st.settings.Stack,
+		DashboardName:   &st.props.Name,
 		DefaultInterval: awscdk.Duration_Hours(jsii.Number(3)),
 		Widgets:         &widgets,
 	})
@@ -108,7 +108,7 @@ func mappingCounts(m awslambda.EventSourceMapping) []awscloudwatch.IMetric {
 	}
 }
 
-func (st *stack) outcomes() []awscloudwatch.IMetric {
+func (st *Stack) outcomes() []awscloudwatch.IMetric {
 	var out []awscloudwatch.IMetric
 	for _, name := range []string{
 		telemetry.MetricAcknowledged, telemetry.MetricRetried, telemetry.MetricDeferred,
@@ -119,22 +119,22 @@ func (st *stack) outcomes() []awscloudwatch.IMetric {
 	return out
 }
 
-func (st *stack) isolatedByClass() []awscloudwatch.IMetric {
+func (st *Stack) isolatedByClass() []awscloudwatch.IMetric {
 	var out []awscloudwatch.IMetric
 	for _, class := range classes {
 		out = append(out, metric(telemetry.Namespace, telemetry.MetricIsolated, sum, string(class), map[string]*string{
-			telemetry.DimensionStack: &st.settings.Stack, telemetry.DimensionClass: jsii.String(string(class)),
+			telemetry.DimensionStack: &st.props.Name, telemetry.DimensionClass: jsii.String(string(class)),
 		}))
 	}
 	return out
 }
 
 // byClass finds a count by kind, lane and class. The kinds are not known here, so it searches.
-func (st *stack) byClass(name string) awscloudwatch.IMetric {
+func (st *Stack) byClass(name string) awscloudwatch.IMetric {
 	dimensions := strings.Join([]string{
 		telemetry.DimensionStack, telemetry.DimensionKind, telemetry.DimensionLane, telemetry.DimensionClass,
 	}, ",")
 	search := "SEARCH('{" + telemetry.Namespace + "," + dimensions + "} MetricName=\"" + name + "\" " +
-		telemetry.DimensionStack + "=\"" + st.settings.Stack + "\"', 'Sum', 60)"
+		telemetry.DimensionStack + "=\"" + st.props.Name + "\"', 'Sum', 60)"
 	return expression(search, "${PROP('Dim."+telemetry.DimensionClass+"')} ${PROP('Dim."+telemetry.DimensionKind+"')}", nil)
 }

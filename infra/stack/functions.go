@@ -1,8 +1,8 @@
 package stack
 
 import (
+	"fmt"
 	"maps"
-	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -10,16 +10,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/jsii-runtime-go"
 
-	"acklast/internal/kinds/reminder"
-	"acklast/internal/redrive"
 	"acklast/internal/topology"
-	"acklast/internal/worker"
 )
-
-// functionNames are the folders of functions/ and of dist/.
-var functionNames = []string{"worker", "redrive"}
-
-func bootstrap(dist, function string) string { return filepath.Join(dist, function, "bootstrap") }
 
 // function is a Lambda function with what is its own.
 type function struct {
@@ -34,13 +26,15 @@ type redriveFunction struct {
 	operate, approve awslambda.Alias
 }
 
-func newWorker(st *stack, dist string) function {
-	s := st.settings
-	f := newFunction(st, "Worker", s.names().WorkerFunction, filepath.Join(dist, "worker"), &awslambda.FunctionProps{
+func newWorker(st *Stack) function {
+	s := st.props
+	variables := s.workerEnvironment(st.queueURLs())
+	maps.Copy(variables, s.Environment)
+	f := newFunction(st, "Worker", s.names().WorkerFunction, s.WorkerCode, &awslambda.FunctionProps{
 		Description: jsii.String("Runs the jobs of both lanes"),
 		Timeout:     seconds(s.Numbers.WorkerTimeout),
 		MemorySize:  jsii.Number(s.Numbers.WorkerMemoryMB),
-		Environment: st.environment(workerEnvironment(s, st.queueURLs())),
+		Environment: pointers(variables),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
 		// DLQ unrecorded. Attempts and hops bound the loop instead.
@@ -51,13 +45,13 @@ func newWorker(st *stack, dist string) function {
 	return f
 }
 
-func newRedrive(st *stack, dist string) redriveFunction {
-	s := st.settings
-	f := newFunction(st, "Redrive", s.names().RedriveFunction, filepath.Join(dist, "redrive"), &awslambda.FunctionProps{
+func newRedrive(st *Stack) redriveFunction {
+	s := st.props
+	f := newFunction(st, "Redrive", s.names().RedriveFunction, s.RedriveCode, &awslambda.FunctionProps{
 		Description:                  jsii.String("Governs the DLQ; invoke it through the aliases operate and approve"),
 		Timeout:                      seconds(s.Infra.RedriveTimeout),
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
-		Environment:                  st.environment(redrive.Environment(s.Stack, st.queueURLs(), s.Numbers, s.redrive())),
+		Environment:                  pointers(s.redriveEnvironment(st.queueURLs())),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
 		// A request that was given up must not come back later: the caller asks for the status, and
 		// says it again if it still wants it.
@@ -80,7 +74,7 @@ func newRedrive(st *stack, dist string) redriveFunction {
 	}
 }
 
-func newFunction(st *stack, id, name, code string, props *awslambda.FunctionProps) function {
+func newFunction(st *Stack, id, name string, code Code, props *awslambda.FunctionProps) function {
 	f := function{
 		role: awsiam.NewRole(st.scope, jsii.String(id+"Role"), &awsiam.RoleProps{
 			AssumedBy:   awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
@@ -94,44 +88,37 @@ func newFunction(st *stack, id, name, code string, props *awslambda.FunctionProp
 		}),
 	}
 	// The number itself: the construct only takes a name for each.
-	f.logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(st.settings.logDays()))
+	f.logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(st.props.logDays()))
 	f.logs.GrantWrite(f.role)
 	props.FunctionName = &name
 	props.Runtime = awslambda.Runtime_PROVIDED_AL2023()
 	props.Architecture = awslambda.Architecture_ARM_64()
 	props.Handler = jsii.String("bootstrap")
-	props.Code = awslambda.Code_FromAsset(&code, nil)
 	props.Role = f.role
 	props.LogGroup = f.logs
 	props.LoggingFormat = awslambda.LoggingFormat_JSON
 	// Lambda drops lines below these levels. Metrics are lines of the one level that always passes;
 	// the report that ends every invocation is INFO.
-	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(st.settings.LogLevel.String())
+	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(st.props.LogLevel.String())
 	props.SystemLogLevelV2 = awslambda.SystemLogLevel_INFO
 	props.Tracing = awslambda.Tracing_ACTIVE
-	f.fn = awslambda.NewFunction(st.scope, &id, props)
+	if st.props.VPC != nil {
+		props.Vpc = st.props.VPC
+		// Lambda makes the function's network interfaces under its role; these actions know no resources.
+		allow(f.role, []*string{jsii.String("*")}, "ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets",
+			"ec2:DeleteNetworkInterface", "ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses")
+	}
+	err := code.with(func(asset awslambda.Code) {
+		props.Code = asset
+		f.fn = awslambda.NewFunction(st.scope, &id, props)
+	})
+	if err != nil {
+		panic(fmt.Errorf("stack %s: function %s: %w", *st.scope.Node().Id(), name, err))
+	}
 	return f
 }
 
-// redrive are the redrive's numbers, with the timeout that its function is deployed with.
-func (s Settings) redrive() topology.Redrive {
-	r := topology.DefaultRedrive()
-	r.Timeout = s.Infra.RedriveTimeout
-	// In a short invocation the parts of it are shorter too.
-	r.ScanTime, r.PauseMargin = min(r.ScanTime, r.Timeout/2), min(r.PauseMargin, r.Timeout/4)
-	return r
-}
-
-// workerEnvironment is the worker's environment, with the provider of reminders, if there is one.
-func workerEnvironment(s Settings, urls topology.QueueURLs) map[string]string {
-	env := worker.Environment(s.Stack, urls, s.Numbers)
-	if s.Reminders.Provider != reminder.ProviderNone {
-		maps.Copy(env, s.Reminders.Environment())
-	}
-	return env
-}
-
-func (st *stack) queueURLs() topology.QueueURLs {
+func (st *Stack) queueURLs() topology.QueueURLs {
 	return topology.QueueURLs{
 		Source:   *st.queues.source.QueueUrl(),
 		Recovery: *st.queues.recovery.QueueUrl(),
@@ -139,8 +126,7 @@ func (st *stack) queueURLs() topology.QueueURLs {
 	}
 }
 
-func (st *stack) environment(variables map[string]string) *map[string]*string {
-	variables[worker.EnvLogLevel] = st.settings.LogLevel.String()
+func pointers(variables map[string]string) *map[string]*string {
 	out := make(map[string]*string, len(variables))
 	for name, value := range variables {
 		out[name] = &value

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write testdata/template.txt anew")
 
 // The summary shows a reviewer what a change does to the deployed system. It asserts nothing by itself:
-// what must hold is asserted elsewhere. Write it anew with: go test ./infra -run Summary -update
+// what must hold is asserted elsewhere. Write it anew with: go test ./infra/stack -run Summary -update
 func TestSummary(t *testing.T) {
 	const file = "testdata/template.txt"
 	got := standardTemplate(t).summary(t)
@@ -30,7 +30,7 @@ func TestSummary(t *testing.T) {
 	}
 	if got != string(want) {
 		equal(t, file, strings.Split(got, "\n"), strings.Split(string(want), "\n"))
-		t.Error("the template changed; if that is meant: go test ./infra -run Summary -update")
+		t.Error("the template changed; if that is meant: go test ./infra/stack -run Summary -update")
 	}
 }
 

@@ -10,16 +10,16 @@ import (
 // on its own.
 type mappings struct{ source, recovery awslambda.EventSourceMapping }
 
-func newMappings(st *stack) mappings {
-	n := st.settings.Numbers
+func newMappings(st *Stack) mappings {
+	n := st.props.Numbers
 	return mappings{
 		source:   newMapping(st, "SourceMapping", st.queues.source, n.SourceConcurrency),
 		recovery: newMapping(st, "RecoveryMapping", st.queues.recovery, n.RecoveryConcurrency),
 	}
 }
 
-func newMapping(st *stack, id string, lane awssqs.Queue, concurrency int) awslambda.EventSourceMapping {
-	n := st.settings.Numbers
+func newMapping(st *Stack, id string, lane awssqs.Queue, concurrency int) awslambda.EventSourceMapping {
+	n := st.props.Numbers
 	props := &awslambda.EventSourceMappingProps{
 		Target:         st.worker.fn,
 		EventSourceArn: lane.QueueArn(),

@@ -64,8 +64,8 @@ func mappingMetric(m awslambda.EventSourceMapping, name, statistic, label string
 }
 
 // workerMetric is one that the worker counts for the whole stack.
-func (st *stack) workerMetric(name, statistic, label string) awscloudwatch.Metric {
-	return metric(telemetry.Namespace, name, statistic, label, map[string]*string{telemetry.DimensionStack: &st.settings.Stack})
+func (st *Stack) workerMetric(name, statistic, label string) awscloudwatch.Metric {
+	return metric(telemetry.Namespace, name, statistic, label, map[string]*string{telemetry.DimensionStack: &st.props.Name})
 }
 
 func expression(expr, label string, using map[string]awscloudwatch.IMetric) awscloudwatch.MathExpression {
@@ -76,7 +76,7 @@ func expression(expr, label string, using map[string]awscloudwatch.IMetric) awsc
 
 // isolated is everything on the DLQ. Also what somebody is looking at: a look must not clear an
 // alarm. What SQS moved by itself counts here, while NumberOfMessagesSent leaves it out.
-func (st *stack) isolated() awscloudwatch.MathExpression {
+func (st *Stack) isolated() awscloudwatch.MathExpression {
 	return expression("visible + in_flight", "isolated", map[string]awscloudwatch.IMetric{
 		"visible":   queueMetric(st.queues.dlq, sqsVisible, maximum, "visible"),
 		"in_flight": queueMetric(st.queues.dlq, sqsNotVisible, maximum, "in flight"),

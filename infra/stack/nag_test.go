@@ -13,19 +13,19 @@ import (
 // exceptions are the findings of cdk-nag that are right as they are, each with its reason. They stand
 // here and not in the stack, which is deployed without cdk-nag.
 var exceptions = []struct{ path, rule, finding, reason string }{
-	{"/acklast/WorkerRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
-	{"/acklast/RedriveRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
-	{"/acklast/Operators/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
-	{"/acklast/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
+	{"/acklast/Default/WorkerRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
+	{"/acklast/Default/RedriveRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
+	{"/acklast/Default/Operators/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
+	{"/acklast/Default/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
 }
 
 func TestNag(t *testing.T) {
-	all := DefaultSettings()
+	all := defaults()
 	all.CustomerKey, all.AlarmEmail = true, "ops@example.com"
-	for name, s := range map[string]Settings{"default": DefaultSettings(), "everything": all} {
+	for name, s := range map[string]Props{"default": defaults(), "everything": all} {
 		// Or the CDK's own report would end the process before anything is asserted.
 		own := map[string]any{"@aws-cdk/core:annotationsInValidationReport": false}
-		_, err := synthesise(t.TempDir(), s, own, func(app awscdk.App, st awscdk.Stack) {
+		_, err := synthesise(t.TempDir(), s, own, func(app awscdk.App, st awscdk.Stack, _ *Stack) {
 			awscdk.Aspects_Of(app).Add(cdknag.NewAwsSolutionsChecks(&cdknag.NagPackProps{Verbose: jsii.Bool(true)}), nil)
 			for _, e := range exceptions {
 				suppress(st, e.path, e.rule, e.finding, e.reason)

@@ -5,10 +5,12 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 )
 
+type output struct{ id, description, value string }
+
 // newOutputs prints, at the end of a deployment, what people need next.
-func newOutputs(st *stack) {
-	region := *st.scope.Region()
-	for _, o := range []struct{ id, description, value string }{
+func newOutputs(st *Stack) {
+	region := *st.stack.Region()
+	outputs := []output{
 		{"SourceQueueUrl", "Send jobs here", *st.queues.source.QueueUrl()},
 		{"RecoveryQueueUrl", "Retries, deferrals and redrives", *st.queues.recovery.QueueUrl()},
 		{"DLQUrl", "Isolated jobs", *st.queues.dlq.QueueUrl()},
@@ -16,18 +18,19 @@ func newOutputs(st *stack) {
 		{"RedriveFunctionName", "Governs the DLQ", *st.redrive.fn.FunctionName()},
 		{"LedgerTableName", "What became of every job", *st.tables.ledger.TableName()},
 		{"OperationsTableName", "Plans, runs and audit of the redrive", *st.tables.operations.TableName()},
-		{"ReservationsTableName", "Holds on resources", *st.tables.reservations.TableName()},
-		{"ResourcesTableName", "Resources and their free units", *st.tables.resources.TableName()},
-		{"SubscriptionsTableName", "What reminders are about", *st.tables.subscriptions.TableName()},
 		{"OperatorsPolicyArn", "Attach it to the role of those who operate", *st.policies.operators.ManagedPolicyArn()},
 		{"ApproversPolicyArn", "Attach it to the role of those who approve", *st.policies.approvers.ManagedPolicyArn()},
 		{"ReadOnlyPolicyArn", "Attach it to the role of those who look", *st.policies.readOnly.ManagedPolicyArn()},
 		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(st.mappings.source, region)},
 		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(st.mappings.recovery, region)},
 		{"DashboardUrl", "The dashboard", "https://" + region + ".console.aws.amazon.com" +
-			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.settings.Stack},
-		{"Next", "Type this next", "AWS_REGION=" + region + " bin/acklast status --stack " + st.settings.Stack},
-	} {
+			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.props.Name},
+		{"Next", "Type this next", "AWS_REGION=" + region + " bin/acklast status --stack " + st.props.Name},
+	}
+	for _, name := range st.tables.names {
+		outputs = append(outputs, output{constructID(name) + "TableName", "A kind's table: " + name, *st.tables.kinds[name].TableName()})
+	}
+	for _, o := range outputs {
 		awscdk.NewCfnOutput(st.scope, &o.id, &awscdk.CfnOutputProps{Value: &o.value, Description: &o.description})
 	}
 }

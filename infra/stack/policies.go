@@ -1,15 +1,12 @@
 package stack
 
 import (
-	"strings"
-
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/topology"
 )
 
@@ -17,7 +14,7 @@ import (
 // method of the CDK, which give more than is used.
 
 // grantWorker is what the worker does. It sends to the DLQ and can never read it.
-func (st *stack) grantWorker(role awsiam.IRole) {
+func (st *Stack) grantWorker(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	// Lambda's poller acts under the worker's role: it receives, deletes and asks for attributes. The
 	// worker itself deletes what is done before it risks a suspect, and backs off what it left.
@@ -30,40 +27,12 @@ func (st *stack) grantWorker(role awsiam.IRole) {
 	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
 	// Whether the run that brought a job back was revoked.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem")
-	// reservation.expire moves a reservation that is there, and gives its units back.
-	allow(role, tableARNs(t.reservations, t.resources), "dynamodb:UpdateItem")
-	allow(role, tableARNs(t.reservations), "dynamodb:GetItem")
-	// reminder.send looks at the subscription before it sends.
-	allow(role, tableARNs(t.subscriptions), "dynamodb:GetItem")
-	st.grantProvider(role)
+	st.grantKinds(role)
 	st.grantKey(role)
 }
 
-// grantProvider lets the worker reach the provider of reminders that the settings choose, and no other.
-func (st *stack) grantProvider(role awsiam.IRole) {
-	switch c := st.settings.Reminders; c.Provider {
-	case reminder.ProviderHTTP:
-		if c.SecretARN != "" {
-			// A secret under a key of its own needs that key's policy to let the worker decrypt.
-			allow(role, []*string{&c.SecretARN}, "secretsmanager:GetSecretValue")
-		}
-	case reminder.ProviderSES:
-		ses := func(resource, name string) *string {
-			return st.scope.FormatArn(&awscdk.ArnComponents{Service: jsii.String("ses"), Resource: &resource, ResourceName: &name})
-		}
-		// SES asks for the identity it verified, which is the address or its domain, and for what the e-mail is
-		// made with. Templates are the producers' to name, and sending one has an action of its own in the first API.
-		_, domain, _ := strings.Cut(c.SESFrom, "@")
-		resources := []*string{ses("identity", c.SESFrom), ses("identity", domain), ses("template", "*")}
-		if c.SESSet != "" {
-			resources = append(resources, ses("configuration-set", c.SESSet))
-		}
-		allow(role, resources, "ses:SendEmail", "ses:SendTemplatedEmail")
-	}
-}
-
 // grantRedrive is what the redrive function does. It touches no table of a kind.
-func (st *stack) grantRedrive(role awsiam.IRole) {
+func (st *Stack) grantRedrive(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	allow(role, on(q.dlq), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
 	// Jobs go back by the recovery lane, while the lanes' backlog allows.
@@ -79,7 +48,7 @@ func (st *stack) grantRedrive(role awsiam.IRole) {
 }
 
 // grantKey lets a function work with queues and tables under a key of the stack's own.
-func (st *stack) grantKey(role awsiam.IRole) {
+func (st *Stack) grantKey(role awsiam.IRole) {
 	if st.key != nil {
 		// SQS: GenerateDataKey to send, Decrypt to receive. DynamoDB asks for the rest on the caller's
 		// behalf.
@@ -91,7 +60,7 @@ func (st *stack) grantKey(role awsiam.IRole) {
 // policies are for people. Attach them to the roles of your organisation; nothing here makes one.
 type policies struct{ operators, approvers, readOnly awsiam.ManagedPolicy }
 
-func newPolicies(st *stack) policies {
+func newPolicies(st *Stack) policies {
 	// No names: those are an account's, and the same stack may live in two of its regions.
 	policy := func(id, description string, statements ...awsiam.PolicyStatement) awsiam.ManagedPolicy {
 		return awsiam.NewManagedPolicy(st.scope, &id, &awsiam.ManagedPolicyProps{
@@ -99,26 +68,42 @@ func newPolicies(st *stack) policies {
 		})
 	}
 	return policies{
-		operators: policy("Operators", "Operate "+st.settings.Stack+": drive the redrive, pause the lanes, read everything",
-			append(st.readStatements(),
-				statement([]*string{st.redrive.operate.FunctionArn()}, "lambda:InvokeFunction"),
-				// Pausing a lane is an operator's first answer to a bad deployment.
-				statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
-					"lambda:UpdateEventSourceMapping"),
-			)...),
-		// Nothing else on purpose: who approves need not be able to run. Attach the read-only policy too,
-		// to see what is approved.
-		approvers: policy("Approvers", "Approve in "+st.settings.Stack+": approve, discard and decide",
-			statement([]*string{st.redrive.approve.FunctionArn()}, "lambda:InvokeFunction")),
-		readOnly: policy("ReadOnly", "Read "+st.settings.Stack+": status, tables, logs and metrics", st.readStatements()...),
+		operators: policy("Operators", "Operate "+st.props.Name+": drive the redrive, pause the lanes, read everything",
+			st.operateStatements()...),
+		approvers: policy("Approvers", "Approve in "+st.props.Name+": approve, discard and decide", st.approveStatements()...),
+		readOnly:  policy("ReadOnly", "Read "+st.props.Name+": status, tables, logs and metrics", st.readStatements()...),
 	}
+}
+
+func (st *Stack) operateStatements() []awsiam.PolicyStatement {
+	return append(st.readStatements(),
+		statement([]*string{st.redrive.operate.FunctionArn()}, "lambda:InvokeFunction"),
+		// Pausing a lane is an operator's first answer to a bad deployment.
+		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
+			"lambda:UpdateEventSourceMapping"),
+	)
+}
+
+// approveStatements hold nothing else on purpose: who approves need not be able to run. Attach the
+// read-only policy too, to see what is approved.
+func (st *Stack) approveStatements() []awsiam.PolicyStatement {
+	return []awsiam.PolicyStatement{statement([]*string{st.redrive.approve.FunctionArn()}, "lambda:InvokeFunction")}
+}
+
+// sendStatements let a producer send jobs.
+func (st *Stack) sendStatements() []awsiam.PolicyStatement {
+	statements := []awsiam.PolicyStatement{statement(on(st.queues.source), "sqs:SendMessage")}
+	if st.key != nil {
+		statements = append(statements, statement([]*string{st.key.KeyArn()}, "kms:GenerateDataKey", "kms:Decrypt"))
+	}
+	return statements
 }
 
 // readStatements let people see everything but message bodies on the queues: to receive a message is
 // to hide it from others.
-func (st *stack) readStatements() []awsiam.PolicyStatement {
+func (st *Stack) readStatements() []awsiam.PolicyStatement {
 	q, t := st.queues, st.tables
-	all := tableARNs(t.ledger, t.operations, t.reservations, t.resources, t.subscriptions)
+	all := tableARNs(t.all()...)
 	statements := []awsiam.PolicyStatement{
 		statement(on(q.source, q.recovery, q.dlq), "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
 		statement(append(all, st.index()), "dynamodb:Query"),
@@ -141,16 +126,16 @@ func (st *stack) readStatements() []awsiam.PolicyStatement {
 	return statements
 }
 
-// index is the ledger's index by subject.
-func (st *stack) index() *string {
-	return jsii.String(*st.tables.ledger.TableArn() + "/index/" + topology.SubjectIndex)
+// index is the ledger's index of isolated entries.
+func (st *Stack) index() *string {
+	return jsii.String(*st.tables.ledger.TableArn() + "/index/" + topology.IsolatedIndex)
 }
 
 // dashboardARN has no region: dashboards belong to the account.
-func (st *stack) dashboardARN() *string {
-	return st.scope.FormatArn(&awscdk.ArnComponents{
+func (st *Stack) dashboardARN() *string {
+	return st.stack.FormatArn(&awscdk.ArnComponents{
 		Service: jsii.String("cloudwatch"), Region: jsii.String(""),
-		Resource: jsii.String("dashboard"), ResourceName: &st.settings.Stack,
+		Resource: jsii.String("dashboard"), ResourceName: &st.props.Name,
 	})
 }
 

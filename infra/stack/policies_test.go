@@ -94,9 +94,9 @@ func TestWorkerMayReachItsProvider(t *testing.T) {
 			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
 				"ses:SendEmail", "ses:SendTemplatedEmail")},
 	} {
-		s := DefaultSettings()
-		s.Reminders = c.reminders
-		if err := s.validate(); err != nil {
+		s := defaults()
+		s.Environment = c.reminders.Environment()
+		if err := s.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		tm := templateOf(t, s)
@@ -178,7 +178,7 @@ var mayRead = slices.Concat(
 	grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-operations dynamodb:table/acklast-reservations "+
 		"dynamodb:table/acklast-resources dynamodb:table/acklast-subscriptions",
 		"dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:Query"),
-	grid("dynamodb:table/acklast-ledger/index/by-subject", "dynamodb:Query"),
+	grid("dynamodb:table/acklast-ledger/index/isolated", "dynamodb:Query"),
 	grid("lambda:function:acklast-worker lambda:function:acklast-redrive", "lambda:GetFunctionConfiguration"),
 	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",

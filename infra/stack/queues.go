@@ -10,8 +10,8 @@ import (
 // queues are the two lanes and the DLQ.
 type queues struct{ source, recovery, dlq awssqs.Queue }
 
-func newQueues(st *stack) queues {
-	names, n := st.settings.names(), st.settings.Numbers
+func newQueues(st *Stack) queues {
+	names, n := st.props.names(), st.props.Numbers
 
 	// The DLQ names the lanes that may use it, and each lane names its DLQ: a cycle, unless one side
 	// is an ARN formed from a name.
@@ -42,7 +42,7 @@ func newQueues(st *stack) queues {
 }
 
 // newQueue adds what all three have in common.
-func newQueue(st *stack, id, name string, retention time.Duration, props *awssqs.QueueProps) awssqs.Queue {
+func newQueue(st *Stack, id, name string, retention time.Duration, props *awssqs.QueueProps) awssqs.Queue {
 	props.QueueName = &name
 	props.RetentionPeriod = seconds(retention)
 	props.EnforceSSL = jsii.Bool(true)

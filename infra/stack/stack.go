@@ -1,19 +1,33 @@
+// Package stack is an acklast system as a CDK construct: queues, tables, both functions, alarms, a
+// dashboard and policies for people. New places it in a stack of your own app, also several times.
+//
+// It reads nothing but its Props: no CDK context, no environment and, unless a path of yours is
+// relative, no working directory.
 package stack
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
 
-// stack gathers the parts while they are made, in this order.
-type stack struct {
-	scope    awscdk.Stack // not embedded: jsii takes a struct around one of its objects for another object
-	settings Settings
+// Stack is a system in a stack.
+type Stack struct {
+	// scope is not embedded: jsii takes a struct around one of its objects for another object.
+	scope constructs.Construct
+	stack awscdk.Stack
+	props Props
 
 	key      awskms.Key // nil unless CustomerKey
 	queues   queues
@@ -22,46 +36,106 @@ type stack struct {
 	redrive  redriveFunction
 	mappings mappings
 	policies policies
-	made     []interfacesawscloudwatch.IAlarmRef // the alarms
+	alarms   alarms
 }
 
-// NewStack adds the system to the app. The functions' binaries lie in dist.
-func NewStack(scope constructs.Construct, s Settings, dist string) awscdk.Stack {
-	st := &stack{settings: s, scope: awscdk.NewStack(scope, &s.Stack, &awscdk.StackProps{
-		Description:           jsii.String("acklast: SQS jobs whose effects happen once, and a DLQ that can be governed"),
-		TerminationProtection: &s.DeletionProtection,
-	})}
-	if s.CustomerKey {
+// New adds a system to a scope. The id "Default" keeps the id out of the logical ids of what is in it,
+// which suits a stack that holds nothing else.
+//
+// As constructs of the CDK do, it panics when the props are wrong; Props.Validate tells beforehand.
+func New(scope constructs.Construct, id string, props Props) *Stack {
+	props = props.withDefaults()
+	if err := props.Validate(); err != nil {
+		panic(fmt.Errorf("stack %s: %w", id, err))
+	}
+	st := &Stack{scope: constructs.NewConstruct(scope, &id), stack: awscdk.Stack_Of(scope), props: props}
+	st.claimName()
+	if props.CustomerKey {
 		st.key = awskms.NewKey(st.scope, jsii.String("Key"), &awskms.KeyProps{
-			Description:       jsii.String("Encrypts the queues and tables of " + s.Stack),
+			Description:       jsii.String("Encrypts the queues and tables of " + props.Name),
 			EnableKeyRotation: jsii.Bool(true),
 			RemovalPolicy:     st.removal(),
 		})
 	}
 	st.queues = newQueues(st)
 	st.tables = newTables(st)
-	st.worker = newWorker(st, dist)
-	st.redrive = newRedrive(st, dist)
+	st.worker = newWorker(st)
+	st.redrive = newRedrive(st)
 	st.mappings = newMappings(st)
 	st.policies = newPolicies(st)
-	st.made = newAlarms(st)
+	st.alarms = newAlarms(st)
 	newDashboard(st)
 	newOutputs(st)
-	return st.scope
+	for _, key := range slices.Sorted(maps.Keys(props.Tags)) {
+		awscdk.Tags_Of(st.scope).Add(&key, jsii.String(props.Tags[key]), nil)
+	}
+	if props.PermissionsBoundary != nil {
+		awsiam.PermissionsBoundary_Of(st.scope).Apply(props.PermissionsBoundary)
+	}
+	return st
 }
+
+// claimName refuses a second system of one name in a stack: CloudFormation would find out only while it
+// deploys.
+func (st *Stack) claimName() {
+	id := "acklast name " + st.props.Name
+	if st.stack.Node().TryFindChild(&id) != nil {
+		panic(fmt.Errorf("stack %s: the stack has a system named %q already; give each a Name of its own", *st.scope.Node().Id(), st.props.Name))
+	}
+	constructs.NewConstruct(st.stack, &id)
+}
+
+// Construct is the construct that holds everything, for aspects and dependencies.
+func (st *Stack) Construct() constructs.Construct { return st.scope }
+
+// SourceQueue is the lane that takes fresh jobs.
+func (st *Stack) SourceQueue() awssqs.Queue { return st.queues.source }
+
+// RecoveryQueue is the lane of retries, deferrals and redrives.
+func (st *Stack) RecoveryQueue() awssqs.Queue { return st.queues.recovery }
+
+// DLQ holds isolated jobs.
+func (st *Stack) DLQ() awssqs.Queue { return st.queues.dlq }
+
+// LedgerTable holds an entry for each job.
+func (st *Stack) LedgerTable() awsdynamodb.Table { return st.tables.ledger }
+
+// OperationsTable holds plans, runs and audit of the redrive.
+func (st *Stack) OperationsTable() awsdynamodb.Table { return st.tables.operations }
+
+// Table is the table of a kind, by the name in the kind's description; nil when there is none.
+func (st *Stack) Table(name string) awsdynamodb.Table { return st.tables.kinds[name] }
+
+// WorkerFunction runs the jobs.
+func (st *Stack) WorkerFunction() awslambda.Function { return st.worker.fn }
+
+// RedriveFunction governs the DLQ. People invoke it through the aliases only.
+func (st *Stack) RedriveFunction() awslambda.Function { return st.redrive.fn }
+
+// OperateAlias is the redrive function's alias for operators, ApproveAlias the one for approvers.
+func (st *Stack) OperateAlias() awslambda.Alias { return st.redrive.operate }
+
+// ApproveAlias is described at OperateAlias.
+func (st *Stack) ApproveAlias() awslambda.Alias { return st.redrive.approve }
+
+// Alarms are the alarms by name, such as "dlq-depth".
+func (st *Stack) Alarms() map[string]awscloudwatch.Alarm { return maps.Clone(st.alarms.byName) }
+
+// Key encrypts queues and tables; nil unless Props.CustomerKey.
+func (st *Stack) Key() awskms.Key { return st.key }
 
 // removal is what becomes of what holds data when the stack goes. A stack that could not be created
 // leaves nothing behind, so that the next try does not fail on names that exist.
-func (st *stack) removal() awscdk.RemovalPolicy {
-	if st.settings.DestroyData {
+func (st *Stack) removal() awscdk.RemovalPolicy {
+	if st.props.DestroyData {
 		return awscdk.RemovalPolicy_DESTROY
 	}
 	return awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE
 }
 
 // arn forms the ARN of something of this account and region from its name.
-func (st *stack) arn(service, resource string) *string {
-	return st.scope.FormatArn(&awscdk.ArnComponents{
+func (st *Stack) arn(service, resource string) *string {
+	return st.stack.FormatArn(&awscdk.ArnComponents{
 		Service: &service, Resource: &resource, ArnFormat: awscdk.ArnFormat_NO_RESOURCE_NAME,
 	})
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
+
+	"acklast/internal/kinds"
+	"acklast/internal/topology"
 )
 
 // The CDK lives in a child process that serves one caller at a time: no test here runs in parallel.
@@ -46,7 +50,7 @@ var standard = sync.OnceValues(func() (template, error) {
 		return template{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	return synthesise(dir, DefaultSettings(), nil, nil)
+	return synthesise(dir, defaults(), nil, nil)
 })
 
 func standardTemplate(t *testing.T) template {
@@ -58,40 +62,65 @@ func standardTemplate(t *testing.T) template {
 	return tm
 }
 
-func templateOf(t *testing.T, s Settings) template {
+func templateOf(t *testing.T, p Props) template {
 	t.Helper()
-	tm, err := synthesise(t.TempDir(), s, nil, nil)
+	tm, err := synthesise(t.TempDir(), p, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tm
 }
 
+// defaults are the props of a system with this repository's kinds, for which nothing was chosen.
+func defaults() Props {
+	return Props{Name: topology.DefaultStack, Kinds: kinds.All(), Numbers: DefaultNumbers(), Infra: DefaultInfra()}
+}
+
 // synthesise makes the template in a folder of its own, with stubs for the binaries, and with more
-// context than cdk.json has.
-func synthesise(dir string, s Settings, more map[string]any, inspect func(awscdk.App, awscdk.Stack)) (template, error) {
-	dist := filepath.Join(dir, "dist")
-	for _, name := range functionNames {
-		if err := os.MkdirAll(filepath.Join(dist, name), 0o755); err != nil {
-			return template{}, err
-		}
-		if err := os.WriteFile(bootstrap(dist, name), []byte("#!/bin/sh\n# "+name+"\n"), 0o755); err != nil {
-			return template{}, err
-		}
-	}
-	context, err := cdkContext()
+// context than cdk.json has. place, if given, does more with the stack before it is synthesised.
+func synthesise(dir string, p Props, more map[string]any, place func(awscdk.App, awscdk.Stack, *Stack)) (template, error) {
+	app, err := newApp(dir, more)
 	if err != nil {
 		return template{}, err
 	}
-	maps.Copy(context, more)
-	out := filepath.Join(dir, "cdk.out")
-	app := awscdk.NewApp(&awscdk.AppProps{Context: &context, Outdir: &out, AnalyticsReporting: jsii.Bool(false)})
-	st := NewStack(app, s, dist)
-	if inspect != nil {
-		inspect(app, st)
+	if p.WorkerCode, p.RedriveCode, err = stubs(dir); err != nil {
+		return template{}, err
+	}
+	in := awscdk.NewStack(app, &p.Name, nil)
+	st := New(in, "Default", p)
+	if place != nil {
+		place(app, in, st)
 	}
 	app.Synth(nil)
-	raw, err := os.ReadFile(filepath.Join(out, s.Stack+".template.json"))
+	return read(dir, p.Name)
+}
+
+// newApp is an app that writes into dir.
+func newApp(dir string, more map[string]any) (awscdk.App, error) {
+	context, err := cdkContext()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(context, more)
+	out := filepath.Join(dir, "cdk.out")
+	return awscdk.NewApp(&awscdk.AppProps{Context: &context, Outdir: &out, AnalyticsReporting: jsii.Bool(false)}), nil
+}
+
+// stubs are the code of both functions, without a build.
+func stubs(dir string) (worker, redrive Code, err error) {
+	at := func(name string) Code {
+		folder := filepath.Join(dir, "dist", name)
+		err = errors.Join(err, os.MkdirAll(folder, 0o755),
+			os.WriteFile(filepath.Join(folder, "bootstrap"), []byte("#!/bin/sh\n# "+name+"\n"), 0o755))
+		return BuiltAt(folder)
+	}
+	worker, redrive = at("worker"), at("redrive")
+	return worker, redrive, err
+}
+
+// read reads the template of a stack.
+func read(dir, stack string) (template, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "cdk.out", stack+".template.json"))
 	if err != nil {
 		return template{}, err
 	}
@@ -182,6 +211,9 @@ func (tm template) resolve(v any) any {
 					parts = append(parts, part)
 				}
 				return parts
+			}
+			if export, ok := v["Fn::ImportValue"].(string); ok {
+				return "<" + export + ">"
 			}
 			if sub, ok := v["Fn::Sub"].(string); ok {
 				return strings.NewReplacer("${AWS::AccountId}", testAccount, "${AWS::Region}", testRegion).Replace(sub)

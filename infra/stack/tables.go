@@ -6,40 +6,45 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/jsii-runtime-go"
 
-	"acklast"
-	"acklast/internal/kinds"
 	"acklast/internal/topology"
 )
 
 // tables are the ledger, the operations of the redrive, and the tables of the kinds.
 type tables struct {
-	ledger, operations                     awsdynamodb.Table
-	reservations, resources, subscriptions awsdynamodb.Table
+	ledger, operations awsdynamodb.Table
+	// kinds are the kinds' tables by the names in their descriptions, in the order of names.
+	kinds map[string]awsdynamodb.Table
+	names []string
 }
 
-func newTables(st *stack) tables {
-	names := st.settings.names()
+func newTables(st *Stack) tables {
+	names := st.props.names()
 	made := map[string]awsdynamodb.Table{}
 	for _, t := range names.Tables() {
 		made[t.Name] = newTable(st, t)
 	}
-	for _, k := range acklast.Describe(kinds.All()...) {
-		for _, t := range k.Tables {
-			name := names.Table(t.Name)
-			made[name] = newTable(st, topology.Table{Name: name, PartitionKey: t.PartitionKey, SortKey: t.SortKey, TTL: t.TTL})
-		}
+	all := tables{ledger: made[names.LedgerTable], operations: made[names.OperationsTable], kinds: map[string]awsdynamodb.Table{}}
+	own, _ := st.props.kindTables() // Validate has seen the error.
+	for _, t := range own {
+		all.kinds[t.Name] = newTable(st, tableOf(names, t))
+		all.names = append(all.names, t.Name)
 	}
-	return tables{
-		ledger: made[names.LedgerTable], operations: made[names.OperationsTable],
-		reservations: made[names.Table("reservations")], resources: made[names.Table("resources")],
-		subscriptions: made[names.Table("subscriptions")],
-	}
+	return all
 }
 
-func newTable(st *stack, t topology.Table) awsdynamodb.Table {
+// every table there is.
+func (t tables) all() []awsdynamodb.Table {
+	all := []awsdynamodb.Table{t.ledger, t.operations}
+	for _, name := range t.names {
+		all = append(all, t.kinds[name])
+	}
+	return all
+}
+
+func newTable(st *Stack, t topology.Table) awsdynamodb.Table {
 	// acklast-ledger is LedgerTable in the template.
-	short := strings.TrimPrefix(t.Name, st.settings.Stack+"-")
-	id := strings.ToUpper(short[:1]) + short[1:] + "Table"
+	short := strings.TrimPrefix(t.Name, st.props.Name+"-")
+	id := constructID(short) + "Table"
 	props := &awsdynamodb.TableProps{
 		TableName:    &t.Name,
 		PartitionKey: stringKey(t.PartitionKey),
@@ -48,7 +53,7 @@ func newTable(st *stack, t topology.Table) awsdynamodb.Table {
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
 			PointInTimeRecoveryEnabled: jsii.Bool(true),
 		},
-		DeletionProtection: &st.settings.DeletionProtection,
+		DeletionProtection: &st.props.DeletionProtection,
 		RemovalPolicy:      st.removal(),
 	}
 	if t.TTL != "" {
@@ -60,10 +65,11 @@ func newTable(st *stack, t topology.Table) awsdynamodb.Table {
 	table := awsdynamodb.NewTable(st.scope, &id, props)
 	if t.Index.Name != "" {
 		table.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexProps{
-			IndexName:      &t.Index.Name,
-			PartitionKey:   stringKey(t.Index.PartitionKey),
-			SortKey:        stringKey(t.Index.SortKey),
-			ProjectionType: awsdynamodb.ProjectionType_ALL,
+			IndexName:        &t.Index.Name,
+			PartitionKey:     stringKey(t.Index.PartitionKey),
+			SortKey:          stringKey(t.Index.SortKey),
+			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+			NonKeyAttributes: jsii.Strings(t.Index.Include...),
 		})
 	}
 	return table

@@ -18,7 +18,7 @@ import (
 // kept are the attributes that the first claim, or whatever opened the entry, decides. Later claims
 // leave them as they are.
 var kept = []string{
-	attrSubject, attrKind, attrDue, attrFirstSent, attrDeadline, attrAttempts,
+	attrKind, attrDue, attrFirstSent, attrDeadline, attrAttempts,
 	attrProviderKey, attrCalledFrom, attrExpiresAt,
 }
 
@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l
 }
 
 func (s *Store) claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (ledger.Entry, error) {
-	if err := errors.Join(checkKey(d.Key), checkSubject(d.Subject)); err != nil {
+	if err := checkKey(d.Key); err != nil {
 		return ledger.Entry{}, err
 	}
 	if d.Token == "" || l.ProviderKey == "" || l.Until.IsZero() {
@@ -93,7 +93,7 @@ func (s *Store) claimInput(rules ledger.Rules, d job.Delivery, l ledger.Lease) (
 	fresh.UpdatedAt = now
 	w := newWrite()
 	values := marshal(fresh)
-	for _, name := range []string{attrKey, attrVersion, attrOpenClaims} {
+	for _, name := range []string{attrSubject, attrKey, attrVersion, attrOpenClaims} {
 		delete(values, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -110,6 +110,7 @@ func (s *Store) claimInput(rules ledger.Rules, d job.Delivery, l ledger.Lease) (
 	key, status, retryAt, until := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt), w.name(attrLeaseUntil)
 	pending, at := w.value("pending", text(string(ledger.Pending))), w.value("now", millis(now))
 	running := w.value(attrStatus, text(string(ledger.Running))) // what status is set to as well
+	format, known := w.name(attrFormat), w.value(attrFormat, number(ledger.Format))
 	return &dynamodb.UpdateItemInput{
 		TableName:        &s.table,
 		Key:              keyOf(d.Key),
@@ -117,7 +118,8 @@ func (s *Store) claimInput(rules ledger.Rules, d job.Delivery, l ledger.Lease) (
 		// A comparison with a missing attribute is false, but not on every engine: a running entry without a
 		// lease time is never free.
 		ConditionExpression: aws.String("attribute_not_exists(" + key + ")" +
-			" OR ((attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + at + ")" +
+			" OR ((attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
+			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + at + ")" +
 			" AND (" + status + " = " + pending +
 			" OR (" + status + " = " + running + " AND attribute_exists(" + until + ") AND " + until + " <= " + at + ")))"),
 		ExpressionAttributeNames:            w.names,

@@ -288,7 +288,7 @@ func testLearn(b *bench) {
 	if got := b.get(); got.Status != ledger.Done || len(got.Evidence) != 3 || got.Owner != "t1" {
 		b.Errorf("stored %+v", got)
 	}
-	if it := b.raw(b.names.LedgerTable, "key", key)["evidence"]; len(it.(*types.AttributeValueMemberL).Value) != 3 {
+	if it := b.rawEntry(key)["evidence"]; len(it.(*types.AttributeValueMemberL).Value) != 3 {
 		b.Errorf("evidence %v", it)
 	}
 }

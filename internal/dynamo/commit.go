@@ -31,7 +31,7 @@ func (e *ItemError) Error() string {
 // overwritten are the attributes that a completion decides. All others of an entry that exists are
 // its history, which a completion keeps.
 var overwritten = map[string]bool{
-	attrSubject: true, attrKind: true, attrStatus: true, attrOutcome: true,
+	attrFormat: true, attrKind: true, attrStatus: true, attrOutcome: true,
 	attrFinalAt: true, attrUpdatedAt: true, attrTTL: true, attrOwner: true,
 }
 
@@ -51,14 +51,8 @@ func (s *Store) Commit(ctx context.Context, c ledger.Completion, own ...types.Tr
 }
 
 func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.TransactWriteItem) error {
-	if err := errors.Join(checkKey(c.Entry.Key), checkSubject(c.Entry.Subject)); err != nil {
+	if err := checkCompletion(c); err != nil {
 		return err
-	}
-	if c.Token == "" {
-		return errors.New("no owner token")
-	}
-	if !c.Entry.Status.Final() {
-		return fmt.Errorf("status %q is not final", c.Entry.Status)
 	}
 	items := append([]types.TransactWriteItem{{Update: s.completion(c)}}, own...)
 	err := s.transact(ctx, items)
@@ -70,7 +64,26 @@ func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.Tra
 	if refused.Index > 0 {
 		return &ItemError{Index: refused.Index - 1, Item: refused.Item}
 	}
-	e, err := s.found(ctx, c.Entry.Key, refused.Item)
+	return s.refusedBy(ctx, c, refused.Item)
+}
+
+func checkCompletion(c ledger.Completion) error {
+	if err := checkKey(c.Entry.Key); err != nil {
+		return err
+	}
+	if c.Token == "" {
+		return errors.New("no owner token")
+	}
+	if !c.Entry.Status.Final() {
+		return fmt.Errorf("status %q is not final", c.Entry.Status)
+	}
+	return nil
+}
+
+// refusedBy says what it means that the entry refused a completion: nil for a commit of this same delivery
+// whose answer was lost, else a *ledger.RefusedError with the entry as it was found.
+func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) error {
+	e, err := s.found(ctx, c.Entry.Key, it)
 	if err != nil {
 		return err
 	}
@@ -88,9 +101,9 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	e.Owner, e.UpdatedAt = c.Token, c.Now
 	w := newWrite()
 	fresh := marshal(e)
-	delete(fresh, attrKey)
-	delete(fresh, attrVersion)
-	delete(fresh, attrRetryAt)
+	for _, name := range []string{attrSubject, attrKey, attrVersion, attrRetryAt} {
+		delete(fresh, name)
+	}
 	for _, name := range slices.Sorted(maps.Keys(fresh)) {
 		if overwritten[name] {
 			w.set(name, fresh[name])
@@ -103,11 +116,13 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
 	pending, now := w.value("pending", text(string(ledger.Pending))), w.value("now", millis(c.Now))
+	format, known := w.name(attrFormat), w.value(attrFormat, number(ledger.Format))
 	return &types.Update{
 		TableName:        &s.table,
 		Key:              keyOf(e.Key),
 		UpdateExpression: w.expression(),
 		ConditionExpression: aws.String("attribute_not_exists(" + key + ") OR (" + status + " = " + pending +
+			" AND (attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
 			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + "))"),
 		ExpressionAttributeNames:  w.names,
 		ExpressionAttributeValues: w.values,

@@ -45,6 +45,9 @@ type engine struct {
 	// transacts says whether the engine knows TransactWriteItems. What is about nothing else does not run
 	// where it does not.
 	transacts bool
+	// allReasons says whether a cancelled transaction tells of every condition that failed. minidyn stops at
+	// the first.
+	allReasons bool
 	// hasTTL says whether the engine knows UpdateTimeToLive.
 	hasTTL bool
 	// removes says whether REMOVE takes a top-level attribute away. minidyn parses it and does nothing.
@@ -58,7 +61,7 @@ func TestKumo(t *testing.T) {
 	t.Parallel()
 	srv := kumo.NewServer()
 	t.Cleanup(srv.Close)
-	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, hasTTL: true, removes: true, indexesUpdates: true})
+	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, allReasons: true, hasTTL: true, removes: true, indexesUpdates: true})
 }
 
 func TestMinidyn(t *testing.T) {
@@ -182,6 +185,18 @@ func (b *bench) reserve(id string) types.TransactWriteItem {
 	}}
 }
 
+func (b *bench) rawEntry(key string) item {
+	b.Helper()
+	subject, _ := job.SubjectOf(key)
+	out, err := b.client.GetItem(context.Background(), &dynamodb.GetItemInput{
+		TableName: &b.names.LedgerTable, Key: item{"subject": text(subject), "key": text(key)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return out.Item
+}
+
 func (b *bench) raw(table, keyName, id string) item {
 	b.Helper()
 	out, err := b.client.GetItem(context.Background(), &dynamodb.GetItemInput{
@@ -215,7 +230,7 @@ func (b *bench) get() ledger.Entry {
 func (b *bench) put(e ledger.Entry) ledger.Entry {
 	b.Helper()
 	_, err := b.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
-		TableName: &b.names.LedgerTable, Key: item{"key": text(key)},
+		TableName: &b.names.LedgerTable, Key: item{"subject": text("r-1"), "key": text(key)},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -231,7 +246,7 @@ func (b *bench) put(e ledger.Entry) ledger.Entry {
 func (b *bench) set(name string, v types.AttributeValue) {
 	b.Helper()
 	_, err := b.client.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
-		TableName: &b.names.LedgerTable, Key: item{"key": text(key)}, UpdateExpression: aws.String("SET #set_name = :v"),
+		TableName: &b.names.LedgerTable, Key: item{"subject": text("r-1"), "key": text(key)}, UpdateExpression: aws.String("SET #set_name = :v"),
 		ExpressionAttributeNames: map[string]string{"#set_name": name}, ExpressionAttributeValues: item{":v": v},
 	})
 	if err != nil {

@@ -11,10 +11,12 @@ import (
 	"acklast/internal/ledger"
 )
 
-// The attributes of an entry's item. None is a prefix of another, see write.
+// The attributes of an entry's item. None is a prefix of another, see write. The names of the keys and
+// of what the index holds stand in topology too.
 const (
-	attrKey               = "key"
 	attrSubject           = "subject"
+	attrKey               = "key"
+	attrFormat            = "format"
 	attrKind              = "kind"
 	attrStatus            = "status"
 	attrOutcome           = "outcome"
@@ -30,6 +32,7 @@ const (
 	attrLastClass         = "last_class"
 	attrLastError         = "last_error"
 	attrCause             = "cause"
+	attrFingerprint       = "fingerprint"
 	attrHistory           = "history"
 	attrLeaseUntil        = "lease_until"
 	attrExpiresAt         = "expires_at"
@@ -42,6 +45,8 @@ const (
 	attrDecided           = "decided"
 	attrIsolatedMessageID = "isolated_message_id"
 	attrIsolatedAt        = "isolated_at"
+	attrIsolatedDay       = "isolated_day"
+	attrIsolatedOrder     = "isolated_order"
 	attrUpdatedAt         = "updated_at"
 	attrFinalAt           = "final_at"
 	attrTTL               = "ttl"
@@ -60,18 +65,23 @@ func number[N int | int64](n N) types.AttributeValue {
 
 func millis(t time.Time) types.AttributeValue { return number(t.UnixMilli()) }
 
-func keyOf(key string) item { return item{attrKey: text(key)} }
+// keyOf is an entry's primary key. The subject is a part of the key, so the key alone says it.
+func keyOf(key string) item {
+	subject, _ := job.SubjectOf(key) // checkKey has refused a key without one
+	return item{attrSubject: text(subject), attrKey: text(key)}
+}
 
-// marshal writes an entry as an item. What is empty or zero has no attribute, but for the key, the
-// attempts and the version: an empty subject, say, could not be written, since an index has it as its
-// key. Times are milliseconds, but for ttl, which DynamoDB reads as seconds.
+// isKey says whether an attribute belongs to the primary key, which no update can write.
+func isKey(name string) bool { return name == attrSubject || name == attrKey }
+
+// marshal writes an entry as an item. What is empty or zero has no attribute, but for the primary key,
+// the format, the attempts and the version. Times are milliseconds, but for ttl, which DynamoDB reads as
+// seconds.
 func marshal(e ledger.Entry) item {
-	it := item{
-		attrKey:      text(e.Key),
-		attrAttempts: number(e.Attempts),
-		attrVersion:  number(e.Version),
-	}
-	putText(it, attrSubject, e.Subject)
+	it := keyOf(e.Key)
+	it[attrFormat] = number(ledger.Format)
+	it[attrAttempts] = number(e.Attempts)
+	it[attrVersion] = number(e.Version)
 	putText(it, attrKind, e.Kind)
 	putText(it, attrStatus, e.Status)
 	putText(it, attrOutcome, e.Outcome)
@@ -86,6 +96,7 @@ func marshal(e ledger.Entry) item {
 	putText(it, attrLastClass, e.LastClass)
 	putText(it, attrLastError, e.LastError)
 	putText(it, attrCause, e.Cause)
+	putText(it, attrFingerprint, e.Fingerprint)
 	putList(it, attrHistory, e.History, marshalEvent)
 	putTime(it, attrLeaseUntil, e.LeaseUntil)
 	putTime(it, attrExpiresAt, e.ExpiresAt)
@@ -106,6 +117,11 @@ func marshal(e ledger.Entry) item {
 		it[attrTTL] = number(e.TTL.Unix())
 	}
 	putText(it, attrOwner, e.Owner)
+	if e.Status == ledger.Isolated {
+		at := e.IsolatedAt.UTC()
+		it[attrIsolatedDay] = text(at.Format(dayFormat))
+		it[attrIsolatedOrder] = text(isolatedOrder(e, at))
+	}
 	return it
 }
 
@@ -175,6 +191,9 @@ func unmarshal(it item) (ledger.Entry, error) {
 		return ledger.Entry{}, nil
 	}
 	r := reader{item: it}
+	if format := int(r.number(attrFormat)); format > ledger.Format {
+		return ledger.Entry{}, &job.NewerError{What: "entry " + readText[string](&r, attrKey), Format: format, Known: ledger.Format}
+	}
 	e := ledger.Entry{
 		Key:               readText[string](&r, attrKey),
 		Subject:           readText[string](&r, attrSubject),
@@ -193,6 +212,7 @@ func unmarshal(it item) (ledger.Entry, error) {
 		LastClass:         readText[job.Class](&r, attrLastClass),
 		LastError:         readText[string](&r, attrLastError),
 		Cause:             readText[job.Cause](&r, attrCause),
+		Fingerprint:       readText[string](&r, attrFingerprint),
 		History:           readList(&r, attrHistory, readEvent),
 		LeaseUntil:        r.time(attrLeaseUntil),
 		ExpiresAt:         r.time(attrExpiresAt),

@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"acklast/internal/dynamo"
+	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/topology"
 )
 
 // entries makes entries with whatever fields they have, so that a new field that is not stored is found.
@@ -35,7 +37,15 @@ var entries = func() *rapid.Generator[ledger.Entry] {
 			"Decisions": lists[ledger.Decision](times, counts),
 		}},
 	}
-	return rapid.MakeCustom[ledger.Entry](cfg)
+	return rapid.Map(rapid.MakeCustom[ledger.Entry](cfg), func(e ledger.Entry) ledger.Entry {
+		key, err := job.Key("kind", e.Key+"1", e.Subject)
+		if err != nil {
+			key = "kind/1"
+		}
+		e.Key = key
+		e.Subject, _ = job.SubjectOf(key)
+		return e
+	})
 }()
 
 // lists makes lists of whatever fields their elements have; no list is nil and never empty.
@@ -81,7 +91,7 @@ func full() ledger.Entry {
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString("x")
+		v.SetString("x/y")
 	case reflect.Int, reflect.Int64:
 		v.SetInt(3)
 	case reflect.Bool:
@@ -102,9 +112,18 @@ func fill(v reflect.Value) {
 
 func TestAttributes(t *testing.T) {
 	t.Parallel()
-	it := dynamo.Marshal(full())
-	if got, want := len(it), reflect.TypeFor[ledger.Entry]().NumField(); got != want {
-		t.Errorf("an entry of %d fields has %d attributes", want, got)
+	e := full()
+	e.Status = ledger.Isolated
+	it := dynamo.Marshal(e)
+	// The format, and the two keys of the index.
+	if got, want := len(it), reflect.TypeFor[ledger.Entry]().NumField()+3; got != want {
+		t.Errorf("an entry has %d attributes, want %d", got, want)
+	}
+	index := topology.NamesOf("x").Tables()[0].Index
+	for _, name := range append([]string{index.PartitionKey, index.SortKey}, index.Include...) {
+		if it[name] == nil {
+			t.Errorf("the index has attribute %s, which no entry has", name)
+		}
 	}
 	history := it["history"].(*types.AttributeValueMemberL).Value[0].(*types.AttributeValueMemberM).Value
 	if got, want := len(history), reflect.TypeFor[ledger.Event]().NumField(); got != want {
@@ -124,7 +143,7 @@ func TestAttributes(t *testing.T) {
 
 func TestTimesAreCutToMilliseconds(t *testing.T) {
 	t.Parallel()
-	e := ledger.Entry{Key: "k", Version: 1, Due: now.Add(999 * time.Microsecond).In(time.FixedZone("", 3600))}
+	e := ledger.Entry{Key: "k/1", Version: 1, Due: now.Add(999 * time.Microsecond).In(time.FixedZone("", 3600))}
 	if got := dynamo.Stored(e).Due; got != now {
 		t.Errorf("got %v, want %v", got, now)
 	}

@@ -36,7 +36,6 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
-	"acklast/internal/topology"
 )
 
 // API is what a Store needs of the SDK's client.
@@ -89,7 +88,7 @@ const (
 	tries = 3
 	// firstPause is the longest pause after the first try; it doubles, and is jittered down to half.
 	firstPause = 40 * time.Millisecond
-	// maxSubject is DynamoDB's limit of a partition key, which the subject is in the index, in bytes.
+	// maxSubject is DynamoDB's limit of a partition key, in bytes.
 	maxSubject = 2048
 )
 
@@ -109,19 +108,18 @@ func (s *Store) Get(ctx context.Context, key string) (ledger.Entry, error) {
 	return unmarshal(out.Item)
 }
 
-// BySubject returns the entries of a subject in the order of their keys. An index is read
-// eventually consistent: an entry written in the last moment may be missing or older.
+// BySubject returns the entries of a subject in the order of their keys, by a consistent read.
 func (s *Store) BySubject(ctx context.Context, subject string) ([]ledger.Entry, error) {
-	if err := checkSubject(subject); err != nil {
-		return nil, err
+	if len(subject) > maxSubject {
+		return nil, fmt.Errorf("a subject has %d bytes, more than %d", len(subject), maxSubject)
 	}
 	if subject == "" {
-		return nil, nil // an entry without a subject is not in the index
+		return nil, nil
 	}
 	var entries []ledger.Entry
 	pages := dynamodb.NewQueryPaginator(s.api, &dynamodb.QueryInput{
 		TableName:                 &s.table,
-		IndexName:                 aws.String(topology.SubjectIndex),
+		ConsistentRead:            aws.Bool(true),
 		KeyConditionExpression:    aws.String("#subject = :subject"),
 		ExpressionAttributeNames:  map[string]string{"#subject": attrSubject},
 		ExpressionAttributeValues: item{":subject": text(subject)},
@@ -196,9 +194,6 @@ func (s *Store) update(ctx context.Context, found ledger.Entry, change func(ledg
 		}
 		next.Key, next.Version = key, found.Version+1
 		next.UpdatedAt = s.opts.Now()
-		if err := checkSubject(next.Subject); err != nil {
-			return found, err
-		}
 		if next, err = stored(next); err != nil {
 			return found, err
 		}
@@ -244,6 +239,7 @@ func (s *Store) write(ctx context.Context, old, next ledger.Entry) error {
 	if old.Version > 0 {
 		before = marshal(old)
 	}
+	delete(after, attrSubject)
 	delete(after, attrKey)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if !reflect.DeepEqual(before[name], after[name]) {
@@ -251,7 +247,7 @@ func (s *Store) write(ctx context.Context, old, next ledger.Entry) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, kept := after[name]; !kept && name != attrKey {
+		if _, kept := after[name]; !kept && !isKey(name) {
 			w.remove(name)
 		}
 	}
@@ -298,12 +294,8 @@ func checkKey(key string) error {
 	if key == "" || len(key) > job.MaxKey {
 		return fmt.Errorf("an entry's key has %d bytes, want 1 to %d", len(key), job.MaxKey)
 	}
-	return nil
-}
-
-func checkSubject(subject string) error {
-	if len(subject) > maxSubject {
-		return fmt.Errorf("an entry's subject has %d bytes, more than %d", len(subject), maxSubject)
+	if _, ok := job.SubjectOf(key); !ok {
+		return fmt.Errorf("the key %q names no subject, want kind/subject/rest", key)
 	}
 	return nil
 }

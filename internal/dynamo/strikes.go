@@ -15,9 +15,16 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Strikes stand in the ledger's table under keys of their own, which no job can have: the names of
-// kinds have no "#".
-const strikePrefix = "#strikes/"
+// Strikes stand in the ledger's table under a subject that no job can have, since a subject has no
+// control character.
+const (
+	strikeSubject = "strikes\t"
+	strikeKey     = "#strikes"
+)
+
+func strikeKeyOf(messageID string) item {
+	return item{attrSubject: text(strikeSubject + messageID), attrKey: text(strikeKey)}
+}
 
 const (
 	attrEnds    = "ends"
@@ -32,7 +39,7 @@ const strikeRetention = 15 * 24 * time.Hour
 // ReadStrikes reads the strikes of a message; none is the zero count.
 func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strikes, error) {
 	out, err := s.api.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &s.table, Key: keyOf(strikePrefix + messageID), ConsistentRead: aws.Bool(true),
+		TableName: &s.table, Key: strikeKeyOf(messageID), ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
 		return ledger.Strikes{}, fmt.Errorf("read strikes: %w", Translate(err))
@@ -86,7 +93,7 @@ func (s *Store) putStrikes(ctx context.Context, old, next ledger.Strikes) (ledge
 		condition = w.name(attrVersion) + " = " + w.value("old", number(old.Version))
 	}
 	_, err := s.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &s.table, Key: keyOf(strikePrefix + old.MessageID),
+		TableName: &s.table, Key: strikeKeyOf(old.MessageID),
 		UpdateExpression: w.expression(), ConditionExpression: &condition,
 		ExpressionAttributeNames: w.names, ExpressionAttributeValues: w.values,
 	})

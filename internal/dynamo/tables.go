@@ -48,9 +48,11 @@ func createTable(ctx context.Context, api TableAPI, t topology.Table) error {
 	}
 	if t.Index.Name != "" {
 		in.GlobalSecondaryIndexes = []types.GlobalSecondaryIndex{{
-			IndexName:  &t.Index.Name,
-			KeySchema:  keySchema(t.Index.PartitionKey, t.Index.SortKey),
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
+			IndexName: &t.Index.Name,
+			KeySchema: keySchema(t.Index.PartitionKey, t.Index.SortKey),
+			Projection: &types.Projection{
+				ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: t.Index.Include,
+			},
 		}}
 	}
 	defined := map[string]bool{"": true}

@@ -21,8 +21,7 @@ import (
 // MaxID is the longest id in a payload, in bytes.
 const MaxID = 256
 
-// MaxKey is the longest key, in bytes. It is the limit of a DynamoDB sort key, which the key is in
-// the ledger's index by subject.
+// MaxKey is the longest key, in bytes: DynamoDB's limit of a sort key, which the key is in the ledger.
 const MaxKey = 1024
 
 // Envelope is the body of a job's message.

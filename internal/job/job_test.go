@@ -134,6 +134,34 @@ func TestKeysOfDifferentPartsDiffer(t *testing.T) {
 	})
 }
 
+func TestMemoryOfANewerFormatTravelsUnchanged(t *testing.T) {
+	t.Parallel()
+	a := Attribute{Type: "String", String: `{"v":2, "attempt": {"total": 3}, "novel":true}`}
+	m, err := ParseMemory(a)
+	var newer *NewerError
+	if !errors.As(err, &newer) || newer.Format != 2 || newer.Known != MemoryFormat {
+		t.Errorf("error %v, want a NewerError of format 2", err)
+	}
+	if m.Attempt != 0 {
+		t.Errorf("attempt is %d, want nothing to be read", m.Attempt)
+	}
+	if got, err := m.Encode(); err != nil || got.String != a.String {
+		t.Errorf("it is written as %s, %v, want %s", got.String, err, a.String)
+	}
+}
+
+func TestMemoryHasItsFormat(t *testing.T) {
+	t.Parallel()
+	a, err := Memory{Attempt: 1}.Encode()
+	if err != nil || a.String != `{"v":1,"attempt":1}` {
+		t.Errorf("got %s, %v", a.String, err)
+	}
+	// Written before there were formats.
+	if m, err := ParseMemory(Attribute{Type: "String", String: `{"attempt":1}`}); err != nil || m.Attempt != 1 {
+		t.Errorf("without a format: %+v, %v", m, err)
+	}
+}
+
 func TestParseMemoryGainsNothingFromForgery(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 10) + "1" + strings.Repeat("}", 10)
 	for name, a := range map[string]Attribute{

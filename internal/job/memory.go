@@ -13,6 +13,22 @@ import (
 // MemoryAttribute is the name of the one message attribute that is ours.
 const MemoryAttribute = "acklast"
 
+// MemoryFormat is the form in which the attribute is written.
+const MemoryFormat = 1
+
+// NewerError: what was read has a format that only a newer version of this program knows. Nothing of it
+// was used.
+type NewerError struct {
+	// What was read, such as "entry".
+	What string
+	// Format is its format, Known the newest that this version reads.
+	Format, Known int
+}
+
+func (e *NewerError) Error() string {
+	return fmt.Sprintf("%s has format %d, but this version reads up to %d: finish the roll-out of the newer version", e.What, e.Format, e.Known)
+}
+
 // maxMemory bounds what is read as a Memory; one that we wrote is far smaller.
 const maxMemory = 8 << 10
 
@@ -42,28 +58,55 @@ type Memory struct {
 	Cause Cause     `json:"cause,omitzero"`
 	Error string    `json:"error,omitzero"`
 	At    time.Time `json:"at,omitzero"`
+	// Fingerprint is what Error has in common with the same error of other jobs.
+	Fingerprint string `json:"fingerprint,omitzero"`
+
+	// newer is the text of an attribute with a newer format. It travels on as it is.
+	newer string
 }
 
-// ParseMemory reads our attribute. Its error says what is wrong; the caller goes on with the zero
-// Memory, and fails safe.
+// Cleared returns the memory without what only a message on the DLQ carries.
+func (m Memory) Cleared() Memory {
+	m.Key, m.Class, m.Cause, m.Error, m.At, m.Fingerprint = "", "", "", "", time.Time{}, ""
+	return m
+}
+
+// written is the attribute's text: the memory and the format in which it is written.
+type written struct {
+	Format int `json:"v,omitzero"`
+	Memory `json:",inline"`
+}
+
+// ParseMemory reads our attribute. Its error says what is wrong. For a *NewerError the Memory says
+// nothing, and its Encode returns the attribute unchanged; for any other error it is the zero Memory.
 func ParseMemory(a Attribute) (Memory, error) {
-	var m Memory
+	var w written
 	if a.Type != "String" {
 		return Memory{}, fmt.Errorf("attribute %s has type %q, want String", MemoryAttribute, a.Type)
 	}
 	if len(a.String) > maxMemory {
 		return Memory{}, fmt.Errorf("attribute %s has %d bytes, more than %d", MemoryAttribute, len(a.String), maxMemory)
 	}
-	if err := json.Unmarshal([]byte(a.String), &m); err != nil {
+	var format struct {
+		Format int `json:"v"`
+	}
+	if err := json.Unmarshal([]byte(a.String), &format); err != nil {
 		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
 	}
+	if format.Format > MemoryFormat {
+		return Memory{newer: a.String}, &NewerError{What: "attribute " + MemoryAttribute, Format: format.Format, Known: MemoryFormat}
+	}
+	if err := json.Unmarshal([]byte(a.String), &w); err != nil {
+		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
+	}
+	m := w.Memory
 	if m.Attempt < 0 || m.Hops < 0 || m.Redrives < 0 {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a negative count")
 	}
 	if len(m.Key) > MaxKey || m.Key != safeCharacters(m.Key) {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a key that no job can have")
 	}
-	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error} {
+	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error, m.Fingerprint} {
 		if text != SafeText(text) { // an escape in JSON can name what SQS would refuse to carry on
 			return Memory{}, errors.New("attribute " + MemoryAttribute + " has a text that is too long or has a character SQS does not carry")
 		}
@@ -73,8 +116,11 @@ func ParseMemory(a Attribute) (Memory, error) {
 
 // Encode writes the attribute. Its text is safe for SQS's character set and bounded in size.
 func (m Memory) Encode() (Attribute, error) {
-	m.Error = SafeText(m.Error)
-	b, err := json.Marshal(m, json.Deterministic(true))
+	if m.newer != "" {
+		return Attribute{Type: "String", String: m.newer}, nil
+	}
+	m.Error, m.Fingerprint = SafeText(m.Error), SafeText(m.Fingerprint)
+	b, err := json.Marshal(written{MemoryFormat, m}, json.Deterministic(true))
 	if err != nil {
 		return Attribute{}, fmt.Errorf("encode attribute %s: %w", MemoryAttribute, err)
 	}

@@ -50,6 +50,10 @@ const (
 // Final says whether the status is never left again.
 func (s Status) Final() bool { return s == Done || s == Expired || s == Terminal }
 
+// Format is the form in which entries are stored. An entry of a newer one is for a newer version of this
+// program to read: see job.NewerError.
+const Format = 1
+
 // MaxHistory is how many events an entry keeps; older ones make room.
 const MaxHistory = 20
 
@@ -101,7 +105,10 @@ type Entry struct {
 	LastClass job.Class `json:"lastClass,omitzero"`
 	LastError string    `json:"lastError,omitzero"`
 	Cause     job.Cause `json:"cause,omitzero"`
-	History   []Event   `json:"history,omitzero"`
+	// Fingerprint is what LastError has in common with the same error of other jobs. It is set on
+	// isolating.
+	Fingerprint string  `json:"fingerprint,omitzero"`
+	History     []Event `json:"history,omitzero"`
 
 	// LeaseUntil is when the claim of a running entry ends. A running entry without it is not free.
 	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
@@ -111,7 +118,8 @@ type Entry struct {
 	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
 	// never changes.
 	ProviderKey string `json:"providerKey,omitzero"`
-	// CalledFrom is when ProviderKey was stored: no call under it was made before.
+	// CalledFrom is when the oldest claim whose call may have been accepted was made; zero when no call's
+	// outcome is open. No call that may have been accepted is older.
 	CalledFrom time.Time `json:"calledFrom,omitzero"`
 	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
 	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
@@ -177,6 +185,12 @@ type Rules struct {
 	Retention time.Duration
 }
 
+// For returns the rules for a kind's jobs: where the kind has numbers of its own, they replace the stack's.
+func (r Rules) For(a job.Attempts) Rules {
+	r.Retry = r.Retry.For(a)
+	return r
+}
+
 // Open returns the entry as it is, or for a job that has none the entry it starts with.
 func (e Entry) Open(d job.Delivery) Entry {
 	if e.Version > 0 {
@@ -203,7 +217,7 @@ func (e Entry) check(token string) error {
 
 // resolve records that the outcome of every call is known.
 func (e Entry) resolve() Entry {
-	e.Unresolved, e.OpenClaims = false, 0
+	e.Unresolved, e.OpenClaims, e.CalledFrom = false, 0, time.Time{}
 	return e
 }
 
@@ -257,6 +271,7 @@ func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause
 func (e Entry) isolate(d job.Delivery, cause job.Cause, now time.Time) Entry {
 	e.Status, e.Cause, e.RetryAt = Isolated, cause, time.Time{}
 	e.IsolatedMessageID, e.IsolatedAt = d.ID, now
+	e.Fingerprint = job.Fingerprint(e.LastError)
 	return e.note(Event{At: now, What: EventIsolated, Class: e.LastClass, Cause: cause})
 }
 
@@ -386,17 +401,39 @@ func (e Entry) Refusal(token string, now time.Time) job.Result {
 func (e Entry) Memory(m job.Memory) job.Memory {
 	m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
 	m.Class, m.Cause, m.Error, m.At = e.LastClass, e.Cause, e.LastError, e.IsolatedAt
+	m.Fingerprint = e.Fingerprint
 	return m
 }
+
+// IsolatedJob is what an overview needs of an isolated entry.
+type IsolatedJob struct {
+	Key         string       `json:"key"`
+	Subject     string       `json:"subject"`
+	Kind        string       `json:"kind"`
+	Class       job.Class    `json:"class"`
+	Cause       job.Cause    `json:"cause"`
+	Fingerprint string       `json:"fingerprint,omitzero"`
+	At          time.Time    `json:"at"`
+	MessageID   string       `json:"messageId"`
+	Redrives    int          `json:"redrives,omitzero"`
+	Decided     DecisionKind `json:"decided,omitzero"`
+}
+
+// NewerWait is how long a job waits whose entry a newer version of this program wrote: a roll-out lasts
+// minutes.
+const NewerWait = 15 * time.Minute
 
 // ResultOf says what the error of a run means for its delivery. It is the one place that turns the
 // ledger's errors into a result; an error that is none of them is a failed attempt.
 func ResultOf(err error, token string, now time.Time) job.Result {
 	var refused *RefusedError
 	var notYet *NotYetError
+	var newer *job.NewerError
 	switch {
 	case errors.As(err, &refused):
 		return refused.Entry.Refusal(token, now)
+	case errors.As(err, &newer):
+		return job.Result{Verdict: job.Blocked, Until: now.Add(NewerWait), Err: err}
 	case errors.As(err, &notYet):
 		return job.Result{Verdict: job.Blocked, Until: notYet.Until, Err: err}
 	case errors.Is(err, ErrContended):

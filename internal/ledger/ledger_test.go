@@ -81,6 +81,20 @@ func TestFailIsolates(t *testing.T) {
 }
 
 // A hundred deliveries of one job that fail together are one failed attempt.
+func TestIsolatedEntriesHaveAFingerprint(t *testing.T) {
+	t.Parallel()
+	e, err := rules.Isolate(Entry{}, delivery("m1", t0), job.Rejected, job.CausePermanent, "order 17 is missing", t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Fingerprint != "order # is missing" {
+		t.Errorf("fingerprint %q, want the masked error", e.Fingerprint)
+	}
+	if m := e.Memory(job.Memory{}); m.Fingerprint != e.Fingerprint {
+		t.Errorf("the message tells %q, want %q", m.Fingerprint, e.Fingerprint)
+	}
+}
+
 func TestFailSpendsNothingWhileARetryWaits(t *testing.T) {
 	e, _ := rules.Fail(Entry{}, delivery("m1", t0), boom, t0, 0)
 	again, err := rules.Fail(stored(e), delivery("m2", t0), boom, t0.Add(5*time.Second-1), 0)

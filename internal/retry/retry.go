@@ -5,6 +5,7 @@
 package retry
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -20,6 +21,16 @@ type Policy struct {
 	MaxAttempts int
 	// AttemptTime is what one attempt may take; the budget by time keeps room for it.
 	AttemptTime time.Duration
+}
+
+// For returns the policy with the numbers that a kind gives itself. A kind's base above the stack's cap
+// raises the cap, so that the one is never above the other.
+func (p Policy) For(a job.Attempts) Policy {
+	p.MaxAttempts = cmp.Or(a.Most, p.MaxAttempts)
+	p.Base = cmp.Or(a.BackoffBase, p.Base)
+	p.Cap = max(cmp.Or(a.BackoffCap, p.Cap), p.Base)
+	p.AttemptTime = cmp.Or(a.Time, p.AttemptTime)
+	return p
 }
 
 // Backoff returns the delay after the attempt-th failure (the first is 1): doubled from Base up to

@@ -105,3 +105,25 @@ func TestWholeSecondsNeverShortensADelay(t *testing.T) {
 		}
 	}
 }
+
+func TestPolicyOfAKind(t *testing.T) {
+	t.Parallel()
+	stack := Policy{Base: 5 * time.Second, Cap: time.Minute, MaxAttempts: 10, AttemptTime: 10 * time.Second}
+	for name, c := range map[string]struct {
+		kind job.Attempts
+		want Policy
+	}{
+		"nothing of its own": {job.Attempts{}, stack},
+		"everything": {
+			job.Attempts{Most: 3, BackoffBase: time.Second, BackoffCap: 2 * time.Second, Time: 4 * time.Second},
+			Policy{Base: time.Second, Cap: 2 * time.Second, MaxAttempts: 3, AttemptTime: 4 * time.Second},
+		},
+		"a base above the stack's cap": {
+			job.Attempts{BackoffBase: time.Hour}, Policy{Base: time.Hour, Cap: time.Hour, MaxAttempts: 10, AttemptTime: 10 * time.Second},
+		},
+	} {
+		if got := stack.For(c.kind); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

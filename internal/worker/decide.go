@@ -40,15 +40,32 @@ func (s *step) memory() job.Memory {
 	if m.MessageID == "" {
 		m.MessageID = s.ID
 	}
-	m.Class, m.Cause, m.Error, m.At, m.Key = "", "", "", time.Time{}, ""
-	return m
+	return m.Cleared()
+}
+
+// waitForNewer sends on what only a newer version of this program can read. Once the roll-out is over,
+// a worker of that version gets it; no attempt is spent, and nothing is counted.
+func (h *Handler) waitForNewer(s *step, err error) {
+	s.err = err
+	s.hand(job.Recovery, job.Deferred, s.memory(), h.config.HopDelay)
+}
+
+// unread says what becomes of a delivery when the ledger did not answer, or not in a way that this
+// version understands.
+func (h *Handler) unread(s *step, err error) {
+	var newer *job.NewerError
+	if errors.As(err, &newer) {
+		h.waitForNewer(s, err)
+		return
+	}
+	s.leave(err)
 }
 
 // readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, a service's test
 // message is through, and the answer is false.
 func (h *Handler) readBody(s *step) bool {
 	var err error
-	s.read, err = h.Kinds.Read(s.Body)
+	s.read, err = h.kinds.Read(s.Body)
 	s.Envelope, s.Key, s.Subject, s.Payload = s.read.Envelope, s.read.Key, s.read.Subject, s.read.Payload
 	if errors.Is(err, job.ErrProbe) {
 		s.probe = true
@@ -76,11 +93,11 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	if s.Memory.Cause != "" && !h.arrive(ctx, s) {
 		return
 	}
-	if now := h.Now(); s.Envelope.NotBefore.After(now) {
+	if now := h.now(); s.Envelope.NotBefore.After(now) {
 		h.postpone(ctx, s, s.Envelope.NotBefore, nil)
 		return
 	}
-	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.Now().After(s.Envelope.Deadline) {
+	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) {
 		h.expire(ctx, s)
 		return
 	}
@@ -127,7 +144,7 @@ func (h *Handler) fail(ctx context.Context, s *step, err error) {
 		return
 	}
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.Rules.Fail(e, s.Delivery, f, h.Now(), h.Random())
+		return h.config.Rules.For(s.read.Kind.Attempts).Fail(e, s.Delivery, f, h.now(), h.random())
 	})
 	switch {
 	case err != nil:
@@ -137,7 +154,7 @@ func (h *Handler) fail(ctx context.Context, s *step, err error) {
 	default:
 		m := s.memory()
 		m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
-		s.hand(job.Recovery, job.Retried, m, retry.WholeSeconds(e.RetryAt.Sub(h.Now()), h.HopDelay))
+		s.hand(job.Recovery, job.Retried, m, retry.WholeSeconds(e.RetryAt.Sub(h.now()), h.config.HopDelay))
 	}
 }
 
@@ -148,31 +165,31 @@ func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why er
 	m := s.memory()
 	m.Hops++
 	if !lanes.Fits(withMemory(s.Message, m)) {
-		e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) { return h.Rules.Hop(e, s.Delivery) })
+		e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) { return h.config.Rules.Hop(e, s.Delivery) })
 		if err != nil {
 			h.refused(ctx, s, e, err)
 			return
 		}
 		m.Hops = e.Hops
 	}
-	if m.Hops > h.MaxHops {
-		h.isolateFor(ctx, s, job.CauseHops, fmt.Sprintf("deferred %d times", h.MaxHops))
+	if m.Hops > h.config.MaxHops {
+		h.isolateFor(ctx, s, job.CauseHops, fmt.Sprintf("deferred %d times", h.config.MaxHops))
 		return
 	}
 	var delay time.Duration
 	if until.IsZero() {
-		delay = h.Rules.Retry.Backoff(m.Hops, 0, h.Random())
+		delay = h.config.Rules.Retry.Backoff(m.Hops, 0, h.random())
 	} else {
-		delay = until.Sub(h.Now())
+		delay = until.Sub(h.now())
 	}
 	// Never zero: the message would come back before anything changed.
-	s.hand(job.Recovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.HopDelay), time.Second))
+	s.hand(job.Recovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.config.HopDelay), time.Second))
 }
 
 // expire ends a job that is too late to run.
 func (h *Handler) expire(ctx context.Context, s *step) {
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.Rules.Finish(e, s.Delivery, ledger.Expired, "expired", h.Now())
+		return h.config.Rules.Finish(e, s.Delivery, ledger.Expired, "expired", h.now())
 	})
 	if err != nil {
 		h.refused(ctx, s, e, err)
@@ -188,7 +205,7 @@ func (h *Handler) isolateFor(ctx context.Context, s *step, cause job.Cause, reas
 		if class == "" {
 			class = job.Transient // nothing failed but time
 		}
-		return h.Rules.Isolate(e, s.Delivery, class, cause, reason, h.Now())
+		return h.config.Rules.Isolate(e, s.Delivery, class, cause, reason, h.now())
 	})
 	if err != nil {
 		h.refused(ctx, s, e, err)
@@ -199,7 +216,7 @@ func (h *Handler) isolateFor(ctx context.Context, s *step, cause job.Cause, reas
 
 // change applies a transition to the job's entry.
 func (h *Handler) change(ctx context.Context, s *step, transition func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
-	return h.Ledger.Update(ctx, s.Key, s.Token, transition)
+	return h.ledger.Update(ctx, s.Key, s.Token, transition)
 }
 
 // refused says what becomes of a delivery whose transition was not written. e is the entry that was
@@ -220,16 +237,16 @@ func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err erro
 	case errors.Is(err, ledger.ErrContended):
 		h.postpone(ctx, s, time.Time{}, err)
 	default:
-		s.leave(err)
+		h.unread(s, err)
 	}
 }
 
 // arrive looks at the entry of a job that is isolated or was. It returns true when the job may run,
 // else the step has its outcome.
 func (h *Handler) arrive(ctx context.Context, s *step) bool {
-	e, err := h.Ledger.Get(ctx, s.Key)
+	e, err := h.ledger.Get(ctx, s.Key)
 	if err != nil {
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	return h.sort(ctx, s, e)
@@ -238,9 +255,9 @@ func (h *Handler) arrive(ctx context.Context, s *step) bool {
 // remember fills in from the entry what a message on the recovery lane should have told itself. It
 // returns false when that was impossible, or when the entry has the job's outcome.
 func (h *Handler) remember(ctx context.Context, s *step) bool {
-	e, err := h.Ledger.Get(ctx, s.Key)
+	e, err := h.ledger.Get(ctx, s.Key)
 	if err != nil {
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	if e.Status.Final() || e.Status == ledger.Isolated {
@@ -260,7 +277,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		s.Memory.Hops = 0 // opened since: what the message counted belongs to an earlier life
 		return true
 	}
-	switch h.Rules.Arrive(e, s.Delivery) {
+	switch h.config.Rules.Arrive(e, s.Delivery) {
 	case ledger.PutBack:
 	case ledger.Exhausted:
 		h.isolate(s, e, job.CauseGeneration)
@@ -270,7 +287,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		return false
 	}
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.Rules.Reopen(e, s.Delivery, h.Now())
+		return h.config.Rules.Reopen(e, s.Delivery, h.now())
 	})
 	switch {
 	case errors.Is(err, ledger.ErrFinal):
@@ -280,7 +297,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		h.postpone(ctx, s, time.Time{}, err)
 		return false
 	case err != nil:
-		s.leave(err)
+		h.unread(s, err)
 		return false
 	}
 	s.Memory.Hops, s.Memory.Attempt, s.Memory.Redrives = 0, e.Attempts, e.Redrives
@@ -302,7 +319,8 @@ func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 // message is the record.
 func (h *Handler) isolateWithoutEntry(s *step, f *job.Failure) {
 	m := s.memory()
-	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.Now().UTC()
+	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.now().UTC()
+	m.Fingerprint = job.Fingerprint(job.SafeText(m.Error))
 	s.class, s.cause, s.err = m.Class, m.Cause, f
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }

@@ -49,7 +49,7 @@ func (h *Handler) checkRun(ctx context.Context, s *step) bool {
 		return true
 	}
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.Rules.Revoke(e, s.Delivery, s.Memory.Run, h.Now())
+		return h.config.Rules.Revoke(e, s.Delivery, s.Memory.Run, h.now())
 	})
 	switch {
 	case errors.Is(err, ledger.ErrOtherRun):

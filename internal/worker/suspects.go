@@ -31,7 +31,7 @@ const noDeadline = 15 * time.Minute
 func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 	for _, s := range suspects {
 		s.strikes.MessageID = s.ID
-		found, err := h.Ledger.ReadStrikes(ctx, s.ID)
+		found, err := h.ledger.ReadStrikes(ctx, s.ID)
 		if err != nil {
 			s.leave(fmt.Errorf("not started: %w", err))
 			s.settled = true
@@ -51,16 +51,16 @@ func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 
 // suspect convicts a delivery or runs it between a strike and its clearing.
 func (h *Handler) suspect(ctx context.Context, s *step) {
-	if s.strikes.Counting(h.Now(), h.LeaseSkew) >= ledger.ConvictAt {
+	if s.strikes.Counting(h.now(), h.config.LeaseSkew) >= ledger.ConvictAt {
 		h.convict(ctx, s)
 		return
 	}
 	end, ok := ctx.Deadline()
 	if !ok {
-		end = h.Now().Add(noDeadline)
+		end = h.now().Add(noDeadline)
 	}
 	var err error
-	if s.strikes, err = h.Ledger.Strike(ctx, s.strikes, end.Add(h.HandoverMargin)); err != nil {
+	if s.strikes, err = h.ledger.Strike(ctx, s.strikes, end.Add(h.config.HandoverMargin)); err != nil {
 		s.leave(fmt.Errorf("not started: %w", err))
 		return
 	}
@@ -71,11 +71,11 @@ func (h *Handler) suspect(ctx context.Context, s *step) {
 
 // attempt runs the record between reading and deciding, naming the job with its strikes in between.
 func (h *Handler) attempt(ctx context.Context, s *step) {
-	defer s.recover(h.Log)
+	defer s.recover(h.log)
 	if !h.readBody(s) {
 		return
 	}
-	named, err := h.Ledger.NameStrikes(ctx, s.strikes, s.Key, s.Subject, s.Envelope.Kind)
+	named, err := h.ledger.NameStrikes(ctx, s.strikes, s.Key, s.Subject, s.Envelope.Kind)
 	if err != nil {
 		s.leave(fmt.Errorf("not started: %w", err))
 		return
@@ -88,20 +88,20 @@ func (h *Handler) attempt(ctx context.Context, s *step) {
 // deserve if that is not confirmed; it goes to the recovery lane instead, where it has a new id.
 func (h *Handler) clear(ctx context.Context, s *step) {
 	ctx = context.WithoutCancel(ctx) // the attempt's time may be over, the hand-over's is not
-	ctx, cancel := context.WithTimeout(ctx, h.HandoverMargin/2)
+	ctx, cancel := context.WithTimeout(ctx, h.config.HandoverMargin/2)
 	defer cancel()
-	err := h.Ledger.ClearStrikes(ctx, s.strikes)
+	err := h.ledger.ClearStrikes(ctx, s.strikes)
 	if err == nil || s.outcome != job.Left {
 		return
 	}
 	left := s.err
 	m := s.memory()
 	m.Hops++
-	if m.Hops > h.MaxHops {
+	if m.Hops > h.config.MaxHops {
 		return // isolating it would need the ledger that just failed
 	}
-	delay := retry.Left(h.LeftBackoffBase, h.LeftBackoffCap, s.ReceiveCount)
-	s.hand(job.Recovery, job.Deferred, m, retry.WholeSeconds(delay, h.HopDelay))
+	delay := retry.Left(h.config.LeftBackoffBase, h.config.LeftBackoffCap, s.ReceiveCount)
+	s.hand(job.Recovery, job.Deferred, m, retry.WholeSeconds(delay, h.config.HopDelay))
 	s.err = fmt.Errorf("strikes not cleared (%w), left because: %w", err, left)
 }
 
@@ -117,10 +117,10 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 		return
 	}
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.Rules.Convict(e, s.Delivery, reason, h.Now())
+		return h.config.Rules.Convict(e, s.Delivery, reason, h.now())
 	})
 	switch {
-	case errors.Is(err, ledger.ErrIsolated) && h.Rules.Arrive(e, s.Delivery) == ledger.PutBack:
+	case errors.Is(err, ledger.ErrIsolated) && h.config.Rules.Arrive(e, s.Delivery) == ledger.PutBack:
 		// Put back since, and it kills again: it is not reopened.
 		h.isolate(s, e, job.CauseCrash)
 	case err != nil:
@@ -142,10 +142,10 @@ func (h *Handler) flush(ctx context.Context, steps []*step) {
 		}
 	}
 	for lane, messages := range done {
-		for i, err := range h.Lanes.Delete(ctx, lane, messages) {
+		for i, err := range h.lanes.Delete(ctx, lane, messages) {
 			if err != nil {
 				// Lambda deletes it at the end, or its redelivery finds the work done.
-				h.Log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())
+				h.log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())
 			}
 		}
 	}

@@ -66,12 +66,25 @@ type Dependencies struct {
 
 // Handler is the worker's Lambda handler.
 type Handler struct {
-	Config
-	Dependencies
+	config  Config
+	ledger  Ledger
+	lanes   Lanes
+	runs    Runs
+	kinds   job.Catalogue
+	metrics *telemetry.Recorder
+	log     *slog.Logger
+	now     func() time.Time
+	random  func() float64
+	token   func() string
 }
 
 // New returns a handler.
-func New(c Config, d Dependencies) *Handler { return &Handler{Config: c, Dependencies: d} }
+func New(c Config, d Dependencies) *Handler {
+	return &Handler{
+		config: c, ledger: d.Ledger, lanes: d.Lanes, runs: d.Runs, kinds: d.Kinds,
+		metrics: d.Metrics, log: d.Log, now: d.Now, random: d.Random, token: d.Token,
+	}
+}
 
 // errEverythingLeft fails an invocation of which nothing could be confirmed, so that the function's
 // Errors metric shows it. For SQS it is the same as reporting every record.
@@ -80,19 +93,21 @@ var errEverythingLeft = errors.New("every record of the batch was left")
 // Handle processes one batch. The response is never nil and names each failed message once.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	steps := make([]*step, len(event.Records))
-	known := newRuns(h.Runs)
+	known := newRuns(h.runs)
 	var suspects, others []*step
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
 		steps[i].runs = known
-		if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
+		if steps[i].newer != nil {
+			h.waitForNewer(steps[i], steps[i].newer)
+		} else if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
 			suspects = append(suspects, steps[i])
 		} else {
 			others = append(others, steps[i])
 		}
 	}
 	var group errgroup.Group
-	group.SetLimit(h.Concurrency)
+	group.SetLimit(h.config.Concurrency)
 	for _, s := range others {
 		group.Go(func() error {
 			h.guarded(ctx, s, h.run)
@@ -132,24 +147,30 @@ type step struct {
 	// settled says that the step is through: its move, if any, was sent or refused.
 	settled bool
 	strikes ledger.Strikes
+
+	// newer says that our own attribute has a format of a newer version.
+	newer *job.NewerError
 }
 
 // open reads what the record tells without its body. Its outcome starts as left: a record of which
 // nothing else becomes known is not acknowledged.
 func (h *Handler) open(r events.SQSMessage) *step {
 	message, memoryErr := message(r)
-	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.Token()}, outcome: job.Left}
+	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.token()}, outcome: job.Left}
+	if errors.As(memoryErr, &s.newer) {
+		return s
+	}
 	if memoryErr != nil {
-		h.Log.Warn("own attribute ignored", telemetry.KeyMessageID, r.MessageId, telemetry.KeyError, memoryErr.Error())
+		h.log.Warn("own attribute ignored", telemetry.KeyMessageID, r.MessageId, telemetry.KeyError, memoryErr.Error())
 	}
 	return s
 }
 
 func (h *Handler) lane(queueARN string) job.Queue {
 	switch queueARN[strings.LastIndexByte(queueARN, ':')+1:] {
-	case h.Names.SourceQueue:
+	case h.config.Names.SourceQueue:
 		return job.Source
-	case h.Names.RecoveryQueue:
+	case h.config.Names.RecoveryQueue:
 		return job.Recovery
 	}
 	return job.Unknown
@@ -158,14 +179,14 @@ func (h *Handler) lane(queueARN string) job.Queue {
 // guarded runs a record unless too little time is left, and lets it run only until the hand-over's
 // time begins. A panic is this record's alone.
 func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context, *step)) {
-	defer s.recover(h.Log)
+	defer s.recover(h.log)
 	if deadline, ok := ctx.Deadline(); ok {
-		if left := deadline.Sub(h.Now()); left < h.StartMargin {
-			s.leave(fmt.Errorf("not started: %v of the invocation left, less than %v", left.Round(time.Millisecond), h.StartMargin))
+		if left := deadline.Sub(h.now()); left < h.config.StartMargin {
+			s.leave(fmt.Errorf("not started: %v of the invocation left, less than %v", left.Round(time.Millisecond), h.config.StartMargin))
 			return
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.HandoverMargin))
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.config.HandoverMargin))
 		defer cancel()
 	}
 	run(ctx, s)
@@ -200,7 +221,7 @@ func (h *Handler) handOver(ctx context.Context, steps []*step) {
 		if len(moves) == 0 {
 			continue
 		}
-		for i, err := range h.Lanes.Send(ctx, to, moves) {
+		for i, err := range h.lanes.Send(ctx, to, moves) {
 			if err != nil {
 				going[i].leave(fmt.Errorf("hand over to %s: %w", to, err))
 			}
@@ -216,13 +237,13 @@ func (h *Handler) backOff(ctx context.Context, steps []*step) {
 		if s.outcome == job.Left && s.ReceiptHandle != "" && s.Lane != job.Unknown {
 			byLane[s.Lane] = append(byLane[s.Lane], lanes.Backoff{
 				MessageID: s.ID, ReceiptHandle: s.ReceiptHandle,
-				For: retry.Left(h.LeftBackoffBase, h.LeftBackoffCap, s.ReceiveCount),
+				For: retry.Left(h.config.LeftBackoffBase, h.config.LeftBackoffCap, s.ReceiveCount),
 			})
 		}
 	}
 	for lane, items := range byLane {
-		if err := h.Lanes.Backoff(ctx, lane, items); err != nil {
-			h.Log.Warn("visibility not changed", telemetry.KeyLane, lane, telemetry.KeyError, err.Error())
+		if err := h.lanes.Backoff(ctx, lane, items); err != nil {
+			h.log.Warn("visibility not changed", telemetry.KeyLane, lane, telemetry.KeyError, err.Error())
 		}
 	}
 }
@@ -249,9 +270,9 @@ func (h *Handler) conclude(ctx context.Context, steps []*step) (events.SQSEventR
 			response.BatchItemFailures = append(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: s.ID})
 		}
 	}
-	h.Metrics.BatchFailures(left)
-	if err := h.Metrics.Flush(); err != nil {
-		h.Log.Warn("metrics not written", telemetry.KeyError, err.Error())
+	h.metrics.BatchFailures(left)
+	if err := h.metrics.Flush(); err != nil {
+		h.log.Warn("metrics not written", telemetry.KeyError, err.Error())
 	}
 	switch {
 	case nameless:
@@ -274,14 +295,14 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
 	}
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
-		now := h.Now()
+		now := h.now()
 		o.Final = true
 		o.TerminalLatency = now.Sub(s.Due())
 		if !s.Envelope.Deadline.IsZero() {
 			o.Lateness = max(now.Sub(s.Envelope.Deadline), 0)
 		}
 	}
-	h.Metrics.Observe(o)
+	h.metrics.Observe(o)
 
 	level := slog.LevelInfo
 	switch s.outcome {
@@ -317,5 +338,5 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	if s.err != nil {
 		add(telemetry.KeyError, job.SafeText(s.err.Error()))
 	}
-	h.Log.LogAttrs(ctx, level, "delivery", attrs...)
+	h.log.LogAttrs(ctx, level, "delivery", attrs...)
 }

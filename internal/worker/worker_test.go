@@ -169,7 +169,8 @@ func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) e
 // "test", whose job n runs as the test says.
 type bench struct {
 	*testing.T
-	*worker.Handler
+	worker.Config
+	worker.Dependencies
 	ledger *memory
 	wires  *wires
 	runs   *runs
@@ -193,16 +194,22 @@ func newBench(t *testing.T) *bench {
 	}
 	var tokens atomic.Int64
 	clock := func() time.Time { return b.now }
-	b.Handler = worker.New(config, worker.Dependencies{
+	b.Config = config
+	b.Dependencies = worker.Dependencies{
 		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
 		Kinds:   job.NewCatalogue(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),
 		Random:  func() float64 { return 0 },
 		Token:   func() string { return fmt.Sprint("token-", tokens.Add(1)) },
-	})
+	}
 	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 	return b
+}
+
+// Handle is one invocation of a fresh process.
+func (b *bench) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	return worker.New(b.Config, b.Dependencies).Handle(ctx, event)
 }
 
 func (b *bench) kind(name string, late job.LatePolicy) job.Kind {
@@ -878,5 +885,76 @@ func TestOneOutcomeIsObservedForEachDelivery(t *testing.T) {
 	}
 	if strings.Contains(strings.ReplaceAll(b.out.String(), `kind \"hunter2\"`, ""), secret) {
 		t.Errorf("a body was logged:\n%s", b.out.String())
+	}
+}
+
+// What a newer version wrote waits for a worker of that version.
+func TestNewerFormatsAreDeferred(t *testing.T) {
+	t.Parallel()
+	const newerAttribute = `{"v":2,"tries":[1,2]}`
+	for name, prepare := range map[string]func(b *bench, r *events.SQSMessage){
+		"attribute": func(_ *bench, r *events.SQSMessage) {
+			text := newerAttribute
+			r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &text}}
+		},
+		"attribute of a suspect": func(_ *bench, r *events.SQSMessage) {
+			text := newerAttribute
+			r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &text}}
+			r.Attributes["ApproximateReceiveCount"] = "9"
+		},
+		"entry found by a run": func(b *bench, _ *events.SQSMessage) {
+			b.run = func(_ context.Context, d job.Delivery) job.Result {
+				return ledger.ResultOf(fmt.Errorf("claim: %w", &job.NewerError{What: "entry", Format: 2, Known: 1}), d.Token, b.now)
+			}
+		},
+		"entry found by a failure": func(b *bench, _ *events.SQSMessage) {
+			b.run = fails(job.Transient, 0)
+			b.ledger.fail = &job.NewerError{What: "entry", Format: 2, Known: 1}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.record("m1", body("1"))
+			prepare(b, &r)
+			b.handle(r)
+			sent := b.wires.sent[job.Recovery]
+			if len(sent) != 1 {
+				t.Fatalf("%d messages on the recovery lane, want 1", len(sent))
+			}
+			if sent[0].Delay != b.HopDelay {
+				t.Errorf("delay %v, want %v", sent[0].Delay, b.HopDelay)
+			}
+			if e := b.ledger.entries["test/1"]; e.Attempts != 0 {
+				t.Errorf("%d attempts, want none", e.Attempts)
+			}
+			if len(b.ledger.strikes) != 0 {
+				t.Errorf("strikes %v, want none", b.ledger.strikes)
+			}
+			if strings.HasPrefix(name, "attribute") {
+				if a, err := sent[0].Message.Memory.Encode(); err != nil || a.String != newerAttribute {
+					t.Errorf("the attribute travels as %s, %v, want it unchanged", a.String, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAKindHasAttemptsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k := b.kind("test", job.RunLate)
+	k.Attempts = job.Attempts{Most: 2, BackoffBase: 40 * time.Second}
+	b.Kinds = job.NewCatalogue(k)
+	b.run = fails(job.Transient, 0)
+	b.one(b.record("m1", body("1")))
+	m := b.last(job.Recovery, 1)
+	if m.Delay != 40*time.Second {
+		t.Errorf("the delay is %v, want the kind's own of 40 s", m.Delay)
+	}
+	b.now = b.now.Add(m.Delay)
+	b.one(b.back("m2", m))
+	if cause := b.last(job.DLQ, 1).Message.Memory.Cause; cause != job.CauseAttempts {
+		t.Errorf("cause %q, want %q after the kind's own 2 attempts", cause, job.CauseAttempts)
 	}
 }

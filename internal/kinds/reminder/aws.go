@@ -3,7 +3,9 @@ package reminder
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,99 +17,114 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/go-json-experiment/json"
 
-	"acklast/internal/job"
+	"acklast"
 )
-
-// SESAPI is what SES uses of the SDK's client.
-type SESAPI interface {
-	SendEmail(context.Context, *sesv2.SendEmailInput, ...func(*sesv2.Options)) (*sesv2.SendEmailOutput, error)
-}
 
 // SES sends reminders as templated e-mail through Amazon SES. It knows no idempotency key and no
 // look-up, so a call whose answer is lost makes its job ambiguous. The template's name is the
 // payload's template and version joined by "-", the recipient is an e-mail address.
 type SES struct {
-	client                 SESAPI
+	client                 *sesv2.Client
 	from, configurationSet string
 	now                    func() time.Time
 }
 
 // NewSES returns a provider that sends from an identity that SES has verified. The configuration set
 // may be "".
-func NewSES(client SESAPI, from, configurationSet string, now func() time.Time) *SES {
+func NewSES(client *sesv2.Client, from, configurationSet string, now func() time.Time) *SES {
 	return &SES{client: client, from: from, configurationSet: configurationSet, now: now}
 }
 
-// Abilities: none.
-func (*SES) Abilities() Abilities { return Abilities{} }
-
-// Lookup is never called.
-func (*SES) Lookup(context.Context, string) (string, error) {
-	return "", unsent(job.ClassUnknown, "SES cannot look up a request")
+// Lookup is never called, since SES has no ability.
+func (*SES) Lookup(context.Context, string, Payload) (string, error) {
+	return "", errors.New("SES cannot look up a request")
 }
 
 // Send makes one request. The SDK's own attempts are off: each would be an e-mail.
-func (s *SES) Send(ctx context.Context, m Message) (string, error) {
-	if m.Channel != Email {
-		return "", unsent(job.Rejected, "SES sends e-mail and no %s", m.Channel)
+func (s *SES) Send(ctx context.Context, key string, p Payload) (string, error) {
+	if p.Channel != Email {
+		return "", acklast.Unsent(acklast.Rejected("SES sends e-mail and no %s", p.Channel))
 	}
 	data, err := json.Marshal(struct {
 		SubscriptionID string    `json:"subscriptionId"`
 		Plan           string    `json:"plan"`
 		RenewsAt       time.Time `json:"renewsAt"`
-	}{m.SubscriptionID, m.Plan, m.RenewsAt})
+	}{p.SubscriptionID, p.Plan, p.RenewsAt})
 	if err != nil {
-		return "", unsent(job.Invalid, "encode template data: %w", err)
+		return "", acklast.Unsent(fmt.Errorf("encode template data: %w", err))
 	}
 	in := &sesv2.SendEmailInput{
 		FromEmailAddress: &s.from,
-		Destination:      &types.Destination{ToAddresses: []string{m.Recipient}},
+		Destination:      &types.Destination{ToAddresses: []string{p.Recipient}},
 		Content: &types.EmailContent{Template: &types.Template{
-			TemplateName: aws.String(m.Template + "-" + m.TemplateVersion), TemplateData: aws.String(string(data)),
+			TemplateName: aws.String(p.Template + "-" + p.TemplateVersion), TemplateData: aws.String(string(data)),
 		}},
 		// What SES publishes about the e-mail can be joined with the ledger by it.
-		EmailTags: []types.MessageTag{{Name: aws.String("acklast-key"), Value: &m.Key}},
+		EmailTags: []types.MessageTag{{Name: aws.String("acklast-key"), Value: &key}},
 	}
 	if s.configurationSet != "" {
 		in.ConfigurationSetName = &s.configurationSet
 	}
-	out, err := s.client.SendEmail(ctx, in, func(o *sesv2.Options) { o.Retryer = aws.NopRetryer{} })
-	if err != nil {
-		return "", s.failure(err)
+	// The SDK replaces the error of the wire by the context's when that has ended, so it is kept apart.
+	wire := &onWire{}
+	out, err := s.client.SendEmail(ctx, in, func(o *sesv2.Options) {
+		o.Retryer = aws.NopRetryer{}
+		wire.next, o.HTTPClient = o.HTTPClient, wire
+	})
+	switch {
+	case err == nil && aws.ToString(out.MessageId) != "":
+		return *out.MessageId, nil
+	case err == nil:
+		return "", acklast.Transient(errors.New("SES answered without a message id"))
+	case !wire.used:
+		return "", acklast.Unsent(acklast.Transient(fmt.Errorf("SES was not asked: %w", err)))
+	case wire.err != nil:
+		return "", fmt.Errorf("SES: %w", wire.err)
 	}
-	return aws.ToString(out.MessageId), nil
+	return "", s.failure(err)
 }
 
+// onWire is the HTTP client of one call of the SDK. It notes whether there was a request and how it
+// failed.
+type onWire struct {
+	next sesv2.HTTPClient
+	used bool
+	err  error
+}
+
+// Do makes the request.
+func (w *onWire) Do(req *http.Request) (*http.Response, error) {
+	w.used = true
+	res, err := acklast.OneRequest(w.next, req)
+	w.err = err
+	return res, err
+}
+
+// failure says what an answer of SES that is an error means. Only SES's own errors say that the e-mail was
+// not accepted. A proxy's do not have the header by which SES names its error.
 func (s *SES) failure(err error) error {
 	var api smithy.APIError
-	if errors.As(err, &api) {
-		switch code := api.ErrorCode(); code {
-		case "TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling":
-			f := unsent(job.Throttled, "SES: %s", code)
-			var res *awshttp.ResponseError
-			if errors.As(err, &res) && res.Response != nil {
-				f.RetryAfter = retryAfter(res.Response.Header.Get("Retry-After"), s.now())
-			}
-			return f
-		case "SendingPausedException", "ServiceUnavailable", "ServiceUnavailableException":
-			return unsent(job.Transient, "SES: %s", code)
-		case "MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
-			"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue":
-			// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
-			// address later, by a bounce. Its own words may quote the recipient, so they stay out.
-			return unsent(job.Rejected, "SES: %s", code)
-		}
-		var res *awshttp.ResponseError
-		if errors.As(err, &res) && res.HTTPStatusCode() >= 400 && res.HTTPStatusCode() < 500 {
-			return unsent(job.ClassUnknown, "SES: %s", api.ErrorCode())
-		}
-		return unknown("SES: %s", api.ErrorCode())
+	var res *awshttp.ResponseError
+	if !errors.As(err, &api) || !errors.As(err, &res) || res.Response == nil {
+		return acklast.Transient(errors.New("SES's answer cannot be read"))
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return unsent(job.Transient, "no connection to SES: %w", dial)
+	status, code := res.HTTPStatusCode(), api.ErrorCode()
+	failure := fmt.Errorf("SES: %s", code)
+	switch refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusConflict ||
+		status == http.StatusServiceUnavailable; {
+	case !refused || res.Response.Header.Get("X-Amzn-Errortype") == "":
+		return acklast.Transient(fmt.Errorf("SES answered %d: %s", status, code))
+	case slices.Contains([]string{"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}, code):
+		return acklast.Unsent(acklast.Throttled(failure, retryAfter(res.Response.Header.Get("Retry-After"), s.now())))
+	case slices.Contains([]string{"SendingPausedException", "ServiceUnavailable", "ServiceUnavailableException"}, code):
+		return acklast.Unsent(acklast.Transient(failure))
+	case slices.Contains([]string{"MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
+		"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue"}, code):
+		// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
+		// address later, by a bounce. Its own words may quote the recipient, so they stay out.
+		return acklast.Unsent(acklast.Rejected("%w", failure))
 	}
-	return unknown("no answer from SES: %w", err)
+	return acklast.Unsent(failure)
 }
 
 // SecretAPI is what ManagedSecret uses of the SDK's client.

@@ -1,14 +1,20 @@
 package reminder
 
 import (
-	"acklast/internal/env"
 	"fmt"
+	"net/http"
 	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+
+	"acklast"
+	"acklast/internal/env"
 )
 
 // The variables that choose the provider. Durations are in Go's form, such as "5s".
@@ -21,9 +27,25 @@ const (
 	EnvDeduplicates = "ACKLAST_PROVIDER_DEDUPLICATES"
 	EnvLooksUp      = "ACKLAST_PROVIDER_LOOKS_UP"
 	EnvKeyWindow    = "ACKLAST_PROVIDER_KEY_WINDOW"
+	EnvBareYes      = "ACKLAST_PROVIDER_BARE_YES"
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
 )
+
+// variables says what each variable is for.
+var variables = []acklast.Variable{
+	{Name: EnvProvider, Help: `the provider of reminders: "http", "ses", or nothing`},
+	{Name: EnvTimeout, Help: "how long one call to the provider may take, such as 5s"},
+	{Name: EnvURL, Help: "the HTTP provider's base address"},
+	{Name: EnvSecret, Help: "the secret that is sent to the HTTP provider as a bearer token"},
+	{Name: EnvSecretARN, Help: "the Secrets Manager secret that holds the bearer token"},
+	{Name: EnvDeduplicates, Help: "true if the HTTP provider takes requests under one key for one request"},
+	{Name: EnvLooksUp, Help: "true if the HTTP provider tells by the key whether it accepted a request"},
+	{Name: EnvKeyWindow, Help: "how long the HTTP provider remembers a key, such as 24h"},
+	{Name: EnvBareYes, Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
+	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
+	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
+}
 
 // The providers there are. With ProviderNone the worker starts and reminders are rejected.
 const (
@@ -31,6 +53,9 @@ const (
 	ProviderHTTP = "http"
 	ProviderSES  = "ses"
 )
+
+// Abilities are a provider's.
+type Abilities = acklast.Abilities
 
 // Config says which provider reminders go through.
 type Config struct {
@@ -41,10 +66,14 @@ type Config struct {
 
 	// URL is the HTTP provider's base address.
 	URL string
-	// Secret, or the Secrets Manager secret SecretARN, is sent to it as a bearer token; neither sends none.
+	// Secret, or the text of the Secrets Manager secret SecretARN, is sent to the HTTP provider as a bearer
+	// token. If neither is set, none is sent.
 	Secret, SecretARN string
-	// Abilities are the HTTP provider's. What is not set is not there: a wrong one sends twice.
+	// Abilities are the HTTP provider's.
 	Abilities Abilities
+	// BareYes lists the statuses with which an empty or null body of the HTTP provider is an acceptance,
+	// with commas between them, or is "none". "" is 200,201,202,204.
+	BareYes string
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
 	SESFrom, SESSet string
@@ -62,6 +91,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		Provider: getenv(EnvProvider), Timeout: r.Duration(EnvTimeout, env.Positive, defaultTimeout),
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
 		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0)},
+		BareYes:   getenv(EnvBareYes),
 		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet),
 	}
 	switch c.Provider {
@@ -69,11 +99,14 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	case ProviderHTTP:
 		u, err := url.Parse(c.URL)
 		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
+		r.Check(c.SecretARN == "" || secretARN.MatchString(c.SecretARN), "%s is %q, which is no ARN of a secret", EnvSecretARN, c.SecretARN)
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
+		_, err = c.bareYes()
+		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
 	case ProviderSES:
-		r.Check(c.SESFrom != "", "%s is not set", EnvSESFrom)
+		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:
 		r.Check(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
 	}
@@ -81,6 +114,39 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		return Config{}, fmt.Errorf("reminder configuration: %w", err)
 	}
 	return c, nil
+}
+
+var (
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*?\s]+$`)
+	// Both become resources of a policy, where * and ? would stand for anything.
+	address = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
+)
+
+// abilities are those of the chosen provider.
+func (c Config) abilities() Abilities {
+	if c.Provider == ProviderHTTP {
+		return c.Abilities
+	}
+	return Abilities{} // SES has neither a key nor a look-up
+}
+
+// bareYes are the statuses of BareYes.
+func (c Config) bareYes() ([]int, error) {
+	switch c.BareYes {
+	case "":
+		return []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}, nil
+	case "none":
+		return nil, nil
+	}
+	var all []int
+	for status := range strings.SplitSeq(c.BareYes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(status))
+		if err != nil || n < 200 || n > 299 {
+			return nil, fmt.Errorf("%q is no status of success", status)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // Environment is the environment that ParseConfig reads the same Config from.
@@ -109,6 +175,7 @@ func (c Config) Environment() map[string]string {
 	yes(EnvDeduplicates, c.Abilities.Deduplicates)
 	yes(EnvLooksUp, c.Abilities.LooksUp)
 	duration(EnvKeyWindow, c.Abilities.KeyWindow)
+	set(EnvBareYes, c.BareYes)
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)
 	return env
@@ -122,7 +189,8 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 		if c.SecretARN != "" {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(cfg), c.SecretARN)
 		}
-		return NewHTTP(c.URL, c.Abilities, secret, now)
+		yes, _ := c.bareYes() // ParseConfig refuses a wrong one, which would count as none
+		return NewHTTP(c.URL, yes, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
 	}

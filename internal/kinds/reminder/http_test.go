@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"acklast"
+	"acklast/internal/effect"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/local/fakeprovider"
@@ -38,13 +40,10 @@ func payload() reminder.Payload {
 	}
 }
 
-func message(key string) reminder.Message { return reminder.Message{Key: key, Payload: payload()} }
-
 // provider is an HTTP adapter on a server.
 func provider(t *testing.T, url, secret string) *reminder.HTTP {
 	t.Helper()
-	p := reminder.NewHTTP(url, reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour},
-		reminder.StaticSecret(secret), func() time.Time { return t0 })
+	p := reminder.NewHTTP(url, nil, reminder.StaticSecret(secret), func() time.Time { return t0 })
 	t.Cleanup(p.Close)
 	return p
 }
@@ -59,44 +58,44 @@ func box(t *testing.T, o fakeprovider.Options) *fakeprovider.Server {
 // failed is an error's class and whether the request may have been accepted.
 func failed(t *testing.T, err error) (job.Class, bool) {
 	t.Helper()
-	var f *job.Failure
-	if !errors.As(err, &f) {
-		t.Fatalf("got %v, want a failure", err)
+	if err == nil {
+		t.Fatal("no error, want a failure")
 	}
-	return f.Class, f.Unresolved
+	var unsent *effect.UnsentError
+	return job.AsFailure(err).Class, !errors.As(err, &unsent)
 }
 
 func TestHTTPSendsOnceAndLooksUp(t *testing.T) {
 	b := box(t, fakeprovider.Options{Deduplicates: true, LooksUp: true, Token: "s3cret"})
 	p := provider(t, b.URL(), "s3cret")
-	if _, err := p.Lookup(t.Context(), "k1"); !errors.Is(err, reminder.ErrNotFound) {
+	if _, err := p.Lookup(t.Context(), "k1", payload()); !errors.Is(err, acklast.ErrNoRequest) {
 		t.Errorf("look-up before: %v", err)
 	}
-	first, err := p.Send(t.Context(), message("k1"))
+	first, err := p.Send(t.Context(), "k1", payload())
 	if err != nil || first == "" {
 		t.Fatalf("Send() = %q, %v", first, err)
 	}
-	again, err := p.Send(t.Context(), message("k1"))
+	again, err := p.Send(t.Context(), "k1", payload())
 	if err != nil || again != first {
 		t.Errorf("the same key: %q, %v, want %q", again, err, first)
 	}
 	if got := b.Accepted("customer-77"); len(got) != 1 || got[0].Key != "k1" || got[0].Template != "renewal-v3" || got[0].Channel != "email" {
 		t.Errorf("accepted %+v", got)
 	}
-	if found, err := p.Lookup(t.Context(), "k1"); err != nil || found != first {
+	if found, err := p.Lookup(t.Context(), "k1", payload()); err != nil || found != first {
 		t.Errorf("Lookup() = %q, %v", found, err)
 	}
 	b.Forget()
-	if _, err := p.Lookup(t.Context(), "k1"); !errors.Is(err, reminder.ErrNotFound) {
+	if _, err := p.Lookup(t.Context(), "k1", payload()); !errors.Is(err, acklast.ErrNoRequest) {
 		t.Errorf("look-up of a key that was forgotten: %v", err)
 	}
-	if _, err := p.Send(t.Context(), message("k1")); err != nil || len(b.Accepted("")) != 2 {
+	if _, err := p.Send(t.Context(), "k1", payload()); err != nil || len(b.Accepted("")) != 2 {
 		t.Errorf("a forgotten key is accepted anew: %v, %d", err, len(b.Accepted("")))
 	}
 
 	// Another secret is refused, and nothing says what it was.
 	wrong := provider(t, b.URL(), "wr0ng")
-	_, err = wrong.Send(t.Context(), message("k2"))
+	_, err = wrong.Send(t.Context(), "k2", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved || strings.Contains(err.Error(), "wr0ng") {
 		t.Errorf("wrong secret: %v", err)
 	}
@@ -124,7 +123,9 @@ func TestHTTPAnswers(t *testing.T) {
 		"403":                  {fakeprovider.Fail(403), job.Transient, false, 0},
 		"400":                  {fakeprovider.Fail(400), job.Rejected, false, 0},
 		"404":                  {fakeprovider.Fail(404), job.Rejected, false, 0},
-		"302":                  {fakeprovider.Fail(302), job.Rejected, false, 0},
+		"302":                  {fakeprovider.Fail(302), job.Transient, true, 0},
+		"408":                  {fakeprovider.Fail(408), job.Transient, true, 0},
+		"503 with seconds":     {fakeprovider.Fail(503).After("7"), job.Throttled, false, 7 * time.Second},
 		"500 with a code":      {fakeprovider.Fail(500), job.Transient, true, 0},
 		"another refusal":      {fakeprovider.Refuse("no_such_template"), job.Rejected, false, 0},
 		"answer dropped":       {fakeprovider.Drop(), job.Transient, true, 0},
@@ -132,10 +133,9 @@ func TestHTTPAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := box(t, fakeprovider.Options{})
 			b.Add(fakeprovider.Rule{Do: tt.do})
-			_, err := provider(t, b.URL(), "").Send(t.Context(), message("k1"))
+			_, err := provider(t, b.URL(), "").Send(t.Context(), "k1", payload())
 			class, unresolved := failed(t, err)
-			var f *job.Failure
-			errors.As(err, &f)
+			f := job.AsFailure(err)
 			if class != tt.class || unresolved != tt.unresolved || f.RetryAfter != tt.after {
 				t.Errorf("got %s, unresolved %v, after %v: %v", class, unresolved, f.RetryAfter, err)
 			}
@@ -150,9 +150,9 @@ func TestHTTPAnswers(t *testing.T) {
 	for code, outcome := range map[string]string{"invalid_recipient": reminder.InvalidRecipient, "unsubscribed": reminder.Unsubscribed} {
 		b := box(t, fakeprovider.Options{})
 		b.Add(fakeprovider.Rule{Do: fakeprovider.Refuse(code)})
-		_, err := provider(t, b.URL(), "").Send(t.Context(), message("k1"))
-		var refused *reminder.RefusedError
-		if !errors.As(err, &refused) || refused.Outcome != outcome {
+		_, err := provider(t, b.URL(), "").Send(t.Context(), "k1", payload())
+		var declined *effect.DeclinedError
+		if !errors.As(err, &declined) || declined.Outcome != outcome {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestHTTPTimeouts(t *testing.T) {
 	b.Add(fakeprovider.Rule{Do: fakeprovider.Late(time.Minute)})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := provider(t, b.URL(), "").Send(ctx, message("k1"))
+	_, err := provider(t, b.URL(), "").Send(ctx, "k1", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || !unresolved || len(b.Accepted("")) != 1 {
 		t.Errorf("answer too late: %v, accepted %d", err, len(b.Accepted("")))
 	}
@@ -173,7 +173,7 @@ func TestHTTPTimeouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	_, err = provider(t, "http://user:pa55@"+l.Addr().String(), "").Send(t.Context(), message("k1"))
+	_, err = provider(t, "http://user:pa55@"+l.Addr().String(), "").Send(t.Context(), "k1", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved || strings.Contains(err.Error(), "pa55") {
 		t.Errorf("connection refused: %v", err)
 	}
@@ -186,8 +186,8 @@ func TestHTTPLookupIsNotFooled(t *testing.T) {
 		"500":                  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 	} {
 		srv := httptest.NewServer(handler)
-		_, err := provider(t, srv.URL, "").Lookup(t.Context(), "k1")
-		if errors.Is(err, reminder.ErrNotFound) || err == nil {
+		_, err := provider(t, srv.URL, "").Lookup(t.Context(), "k1", payload())
+		if errors.Is(err, acklast.ErrNoRequest) || err == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		failed(t, err)
@@ -228,7 +228,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 					if n == 2 {
 						return
 					}
-					_, _ = fmt.Fprint(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+					_, _ = fmt.Fprint(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\n{\"id\":\"a\"}")
 				}
 			})
 		}
@@ -236,10 +236,10 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 	t.Cleanup(serving.Wait)
 	t.Cleanup(func() { _ = l.Close() })
 	p := provider(t, "http://"+l.Addr().String(), "")
-	if _, err := p.Send(t.Context(), message("k1")); err != nil {
+	if _, err := p.Send(t.Context(), "k1", payload()); err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Send(t.Context(), message("k2"))
+	_, err = p.Send(t.Context(), "k2", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || !unresolved {
 		t.Errorf("connection closed after the request: %v", err)
 	}
@@ -252,7 +252,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 func TestHTTPReadsARotatedSecret(t *testing.T) {
 	b := box(t, fakeprovider.Options{Token: "new"})
 	reads := 0
-	p := reminder.NewHTTP(b.URL(), reminder.Abilities{}, func(_ context.Context, fresh bool) (string, error) {
+	p := reminder.NewHTTP(b.URL(), nil, func(_ context.Context, fresh bool) (string, error) {
 		if fresh {
 			reads++
 			return "new", nil
@@ -260,17 +260,56 @@ func TestHTTPReadsARotatedSecret(t *testing.T) {
 		return "old", nil
 	}, time.Now)
 	t.Cleanup(p.Close)
-	if _, err := p.Send(t.Context(), message("k1")); err == nil {
+	if _, err := p.Send(t.Context(), "k1", payload()); err == nil {
 		t.Fatal("the old secret was taken")
 	}
-	if _, err := p.Send(t.Context(), message("k1")); err != nil || reads != 1 {
+	if _, err := p.Send(t.Context(), "k1", payload()); err != nil || reads != 1 {
 		t.Errorf("after the refusal: %v, %d reads", err, reads)
 	}
-	broken := reminder.NewHTTP(b.URL(), reminder.Abilities{}, func(context.Context, bool) (string, error) {
+	broken := reminder.NewHTTP(b.URL(), nil, func(context.Context, bool) (string, error) {
 		return "", errors.New("denied")
 	}, time.Now)
-	_, err := broken.Send(t.Context(), message("k2"))
+	_, err := broken.Send(t.Context(), "k2", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
 		t.Errorf("no secret: %v", err)
+	}
+}
+
+// serve is a server that answers every request in the same way.
+func serve(t *testing.T, answer func(http.ResponseWriter)) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// A body that is cut off proves nothing, also when the part that came would.
+func TestHTTPACutBodyIsUnknown(t *testing.T) {
+	for name, sent := range map[string]string{
+		"an empty body without a length": "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+		"an empty body with a length":    "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n",
+		"null with a longer length":      "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nnull",
+		"an id with a longer length":     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"requestId\":\"r-1\"}",
+		"a chunk without an end":         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nnull\r\n",
+		"headers without an end":         "HTTP/1.1 200 OK\r\nContent-Len",
+	} {
+		srv := serve(t, func(w http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = conn.Write([]byte(sent))
+			_ = conn.Close()
+		})
+		p := reminder.NewHTTP(srv.URL, []int{200}, reminder.StaticSecret(""), time.Now)
+		t.Cleanup(p.Close)
+		id, err := p.Send(t.Context(), "k1", payload())
+		if id != "" {
+			t.Errorf("%s: id %q", name, id)
+		}
+		if class, unresolved := failed(t, err); class != job.Transient || !unresolved {
+			t.Errorf("%s: %s, unresolved %v: %v", name, class, unresolved, err)
+		}
 	}
 }

@@ -3,11 +3,12 @@ package reminder
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
-	"math/rand/v2"
+	"strings"
+	"time"
 
 	"acklast"
-	"acklast/internal/job"
 )
 
 //go:embed sample.json
@@ -16,37 +17,86 @@ var sample string
 // table is the name of the kind's table, behind the stack's name.
 const table = "subscriptions"
 
-// definition describes the kind. A late reminder expires, but that is for the kind itself to do and not
-// for the worker: whether the entry has a call that nobody knows the end of comes first, and a reminder
-// that was put back has its expiry and no longer the deadline of its body.
-var definition = acklast.Definition[Payload]{
-	Name: KindName,
-	Key: func(p Payload) (string, []string) {
-		return p.ReminderID, []string{string(p.Channel), p.TemplateVersion}
-	},
-	Check:   Payload.check,
-	Late:    acklast.RunLate,
-	Masked:  []string{"recipient"},
-	Tables:  []acklast.Table{{Name: table, PartitionKey: "subscription_id"}},
-	Samples: []acklast.Sample{{Name: "reminder-send", Body: sample}},
+// Kind is the kind of job that sends a reminder. A late reminder expires by its own expiry and not by
+// the envelope's deadline: the effect first finds out about an earlier call, and a reminder that was put
+// back has another deadline than its body says.
+func Kind() acklast.Kind {
+	return acklast.Define(acklast.Definition[Payload]{
+		Name: KindName,
+		Key: func(p Payload) (string, []string) {
+			return p.ReminderID, []string{string(p.Channel), p.TemplateVersion}
+		},
+		Check:       Payload.check,
+		ExpiresAt:   func(p Payload) time.Time { return p.ExpiresAt },
+		Late:        acklast.RunLate,
+		Masked:      []string{"recipient"},
+		Tables:      []acklast.Table{{Name: table, PartitionKey: "subscription_id"}},
+		Grants:      grants,
+		Environment: variables,
+		Samples:     []acklast.Sample{{Name: "reminder-send", Body: sample}},
+	}, start)
 }
 
-// Kind is the kind of job that sends a reminder.
-func Kind() acklast.Kind {
-	return acklast.Raw(job.Define(definition), func(_ context.Context, s acklast.Raws) (job.Kind, error) {
-		c, err := ParseConfig(s.Getenv)
-		if err != nil {
-			return job.Kind{}, err
-		}
-		if most := s.AttemptLeft; c.Provider != ProviderNone && c.Timeout > most {
-			return job.Kind{}, fmt.Errorf("%s is %v, but a record that is started has only %v to make its call", EnvTimeout, c.Timeout, most)
-		}
-		k := job.Define(definition)
-		k.Run = NewSender(Options{
-			Stack: s.Stack, Ledger: s.Ledger, Subscriptions: NewSubscriptions(s.DynamoDB, s.Table(table)),
-			Provider: c.NewProvider(s.AWS, s.Now), Rules: s.Rules, Timeout: c.Timeout, LeaseSkew: s.LeaseSkew,
-			Now: s.Now, Random: rand.Float64,
-		}).run
-		return k, nil
+func start(_ context.Context, s acklast.Services) (acklast.Runner[Payload], error) {
+	c, err := ParseConfig(s.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	provider := c.NewProvider(s.AWS, s.Now)
+	if provider == nil {
+		return acklast.RunnerFunc[Payload](func(context.Context, *acklast.Job[Payload]) error {
+			return acklast.Rejected("no provider is configured: set %s", EnvProvider)
+		}), nil
+	}
+	runner, err := acklast.NewEffect(s, acklast.Effect[Payload]{
+		Plan: planner{NewSubscriptions(s.DynamoDB, s.Table(table))}.plan,
+		Send: provider.Send, Lookup: provider.Lookup, Abilities: c.abilities(), Timeout: c.Timeout,
 	})
+	if err != nil { // ParseConfig has checked the rest
+		return nil, fmt.Errorf("%s: %w", EnvTimeout, err)
+	}
+	return runner, nil
+}
+
+// planner reads a reminder's subscription before the reminder is sent.
+type planner struct{ subscriptions *Subscriptions }
+
+func (x planner) plan(ctx context.Context, p Payload) (drop string, err error) {
+	s, err := x.subscriptions.Get(ctx, p.SubscriptionID)
+	if errors.Is(err, ErrNotFound) {
+		return "", acklast.Rejected("%w", err)
+	} else if err != nil {
+		return "", err
+	}
+	return dropped(p, s), nil
+}
+
+// grants lets the worker read subscriptions and reach the provider that the environment chooses, and no
+// other.
+func grants(getenv func(string) string) ([]acklast.Grant, error) {
+	c, err := ParseConfig(getenv)
+	if err != nil {
+		return nil, err
+	}
+	all := []acklast.Grant{{Table: table, Actions: []string{"dynamodb:GetItem"}}}
+	switch {
+	case c.Provider == ProviderHTTP && c.SecretARN != "":
+		// A secret under a key of its own needs that key's policy to let the worker decrypt.
+		all = append(all, acklast.Grant{Resource: c.SecretARN, Actions: []string{"secretsmanager:GetSecretValue"}})
+	case c.Provider == ProviderSES:
+		// SES asks for the identity that it verified, which is the address or its domain, and for what the
+		// e-mail is made with. Templates are the producers' to name, and sending one has an action of its own
+		// in SES's first API.
+		_, domain, _ := strings.Cut(c.SESFrom, "@")
+		resources := []string{"identity/" + c.SESFrom, "identity/" + domain, "template/*"}
+		if c.SESSet != "" {
+			resources = append(resources, "configuration-set/"+c.SESSet)
+		}
+		for _, r := range resources {
+			all = append(all, acklast.Grant{
+				Resource: "arn:{partition}:ses:{region}:{account}:" + r, Actions: []string{"ses:SendEmail", "ses:SendTemplatedEmail"},
+			})
+		}
+	}
+	return all, nil
 }

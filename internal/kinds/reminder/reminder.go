@@ -1,33 +1,19 @@
-// Package reminder sends renewal reminders, each at most once, through a provider that nobody shares a
-// transaction with.
+// Package reminder sends renewal reminders, each at most once, through a provider.
 //
-// The provider may accept and its answer get lost, the worker may die or outlive its lease. So a job is
-// claimed before the call, under a key for the provider that never changes, and a claim whose call
-// nobody knows the end of is looked up before anything else is done. Where that tells nothing and a
-// second request could be a second reminder, the job ends as ambiguous: a person decides.
-//
-//	                       accepted, refused
-//	(absent) ──▶ running ────────────────────▶ done │ terminal │ expired
-//	   ▲  claim     │  ▲
-//	   │            │  └── claimed again: look up, then complete, send under the same key, or give up
-//	   │ not sent   ▼                                                                  │
-//	pending ◀── failed; or unresolved: the call's end is unknown                       ▼
-//	   ▲                                                                    isolated as ambiguous
-//	   └──────────────── decided "not sent", and put back ────────────────────────────┘
+// The package says what a reminder is, whether it is still wanted, and how a provider takes it. That the
+// reminder goes out once although no transaction covers the provider is the work of acklast.NewEffect.
 //
 // docs/reminders.md is for the people who operate it.
 package reminder
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
+	"acklast"
 	"acklast/internal/job"
 )
 
@@ -49,9 +35,9 @@ var channels = []Channel{Email, SMS, Push}
 // Outcomes of a finished reminder, as the ledger keeps them.
 const (
 	// Sent: the provider accepted it.
-	Sent = "sent"
+	Sent = acklast.Sent
 	// TooLate: its expiry passed first.
-	TooLate = "expired"
+	TooLate = acklast.TooLate
 	// The provider's two final refusals.
 	InvalidRecipient = "invalid-recipient"
 	Unsubscribed     = "unsubscribed"
@@ -61,8 +47,8 @@ const (
 	PlanChanged = "plan-changed"
 )
 
-// Payload is the payload of a reminder. The producer takes all of it down when it sends the job, so that
-// what is sent does not depend on when.
+// Payload is the payload of a reminder. The producer fills in all of it when it sends the job, so that
+// the reminder's text does not depend on when it is sent.
 type Payload struct {
 	ReminderID     string  `json:"reminderId"`
 	SubscriptionID string  `json:"subscriptionId"`
@@ -70,9 +56,9 @@ type Payload struct {
 	// Template and TemplateVersion name the text. Another version is another reminder.
 	Template        string `json:"template"`
 	TemplateVersion string `json:"templateVersion"`
-	// Recipient is what the provider knows the recipient by. It is never logged.
+	// Recipient names the recipient to the provider. It is never logged.
 	Recipient string `json:"recipient"`
-	// Plan is the subscription's plan, RenewsAt when it renews, as the reminder says it.
+	// Plan is the subscription's plan and RenewsAt the time of its renewal, as the reminder states them.
 	Plan     string    `json:"plan"`
 	RenewsAt time.Time `json:"renewsAt"`
 	// ExpiresAt is from when on nobody wants the reminder any more.
@@ -84,17 +70,21 @@ func (p Payload) check() error {
 		{"reminderId", p.ReminderID}, {"subscriptionId", p.SubscriptionID}, {"template", p.Template},
 		{"templateVersion", p.TemplateVersion}, {"recipient", p.Recipient}, {"plan", p.Plan},
 	} {
-		if err := job.CheckID(id.name, id.value); err != nil {
+		if err := acklast.CheckID(id.name, id.value); err != nil {
 			return err
 		}
 	}
 	switch {
 	case !slices.Contains(channels, p.Channel):
-		return job.InvalidPayload("channel is none of %q", channels)
+		return acklast.Invalid("channel is none of %q", channels)
 	case p.RenewsAt.IsZero():
-		return job.InvalidPayload("renewsAt is missing")
+		return acklast.Invalid("renewsAt is missing")
 	case p.ExpiresAt.IsZero():
-		return job.InvalidPayload("expiresAt is missing")
+		return acklast.Invalid("expiresAt is missing")
+	case !plausible(p.RenewsAt):
+		return acklast.Invalid("renewsAt is no date %s", plausibleDates)
+	case !plausible(p.ExpiresAt):
+		return acklast.Invalid("expiresAt is no date %s", plausibleDates)
 	}
 	return nil
 }
@@ -121,22 +111,9 @@ func (p Payload) Job(notBefore time.Time) (string, error) {
 	return string(body), nil
 }
 
-// ReadPayload reads and checks a payload. Its error is a *job.Failure of class Invalid.
-func ReadPayload(raw jsontext.Value) (Payload, error) {
-	var p Payload
-	if err := job.DecodePayload(raw, &p); err != nil {
-		return Payload{}, err
-	}
-	return p, p.check()
-}
-
-// providerKey is the job's idempotency key at the provider. It follows from the stack and the job's
-// key, so that it never changes, two stacks that share an account never meet, and no id reaches the
-// provider that is not meant for it.
-func providerKey(stack, jobKey string) string {
-	sum := sha256.Sum256([]byte(stack + "\x00" + jobKey))
-	return "acklast-" + hex.EncodeToString(sum[:16])
-}
+// precision is that of the subscriptions table. A payload's time may have more digits, and a writer may
+// round it up or down.
+const precision = time.Millisecond
 
 // A Rule is one line of the policy.
 type Rule struct {
@@ -154,7 +131,7 @@ func Policy() []Rule {
 		{Cancelled, "the subscription is cancelled: it will not renew",
 			func(_ Payload, s Subscription) bool { return s.Cancelled }},
 		{Renewed, "the subscription already renews later than the reminder says",
-			func(p Payload, s Subscription) bool { return s.RenewsAt.After(p.RenewsAt) }},
+			func(p Payload, s Subscription) bool { return s.RenewsAt.Sub(p.RenewsAt) >= precision }},
 		{Unsubscribed, "the recipient does not want reminders on this channel",
 			func(p Payload, s Subscription) bool { return slices.Contains(s.Unsubscribed, p.Channel) }},
 		{PlanChanged, "the plan is another than the reminder says: its text would be wrong",
@@ -162,8 +139,8 @@ func Policy() []Rule {
 	}
 }
 
-// drop returns the outcome with which the policy drops a reminder, or "" to send it.
-func drop(p Payload, s Subscription) string {
+// dropped returns the outcome with which the policy drops a reminder, or "" to send it.
+func dropped(p Payload, s Subscription) string {
 	for _, r := range Policy() {
 		if r.applies(p, s) {
 			return r.Outcome

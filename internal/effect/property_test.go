@@ -1,4 +1,4 @@
-package reminder_test
+package effect_test
 
 import (
 	"context"
@@ -10,19 +10,21 @@ import (
 
 	"pgregory.net/rapid"
 
+	"acklast/internal/effect"
 	"acklast/internal/job"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/ledger"
 )
 
-// world runs deliveries of one reminder step by step, in any order: each stops before and after every
+var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+
+// world runs deliveries of one job step by step, in any order: each stops before and after every
 // call it makes, and goes on, dies there, or gets the answer that the test chooses. Its provider counts.
 type world struct {
 	t     *rapid.T
-	can   reminder.Abilities
+	can   effect.Abilities
 	now   time.Time
 	entry ledger.Entry
-	sub   reminder.Subscription
+	drop  bool // the effect is not wanted
 	tasks []*task
 	names int
 
@@ -138,12 +140,15 @@ func (k *task) Learn(_ context.Context, rules ledger.Rules, _ string, ev ledger.
 	return e, err
 }
 
-func (k *task) Get(context.Context, string) (reminder.Subscription, error) { return k.w.sub, nil }
+func (k *task) plan(context.Context) (string, error) {
+	if k.w.drop {
+		return "cancelled", nil
+	}
+	return "", nil
+}
 
-func (k *task) Abilities() reminder.Abilities { return k.w.can }
-
-func (k *task) Send(context.Context, reminder.Message) (string, error) {
-	noAnswer := &job.Failure{Class: job.Transient, Unresolved: true, Err: errors.New("no answer")}
+func (k *task) Send(context.Context, string) (string, error) {
+	noAnswer := &job.Failure{Class: job.Transient, Err: errors.New("no answer")}
 	w := k.w
 	switch k.stop("send") { // for as long as the test likes: the write may be under way when its time is over
 	case sendOK:
@@ -156,7 +161,7 @@ func (k *task) Send(context.Context, reminder.Message) (string, error) {
 	case sendTravel:
 		w.travelling++
 	case sendThrottled:
-		return "", &job.Failure{Class: job.Throttled, Err: errors.New("429")}
+		return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, Err: errors.New("429")}}
 	}
 	return "", noAnswer
 }
@@ -170,7 +175,7 @@ func (k *task) Lookup(context.Context, string) (string, error) {
 	if w.accepted > 0 && w.remembers() {
 		return "req", nil
 	}
-	return "", reminder.ErrNotFound
+	return "", effect.ErrNoRequest
 }
 
 func (w *world) remembers() bool { return w.now.Before(w.acceptedAt.Add(w.can.KeyWindow)) }
@@ -212,24 +217,21 @@ func (w *world) begin() {
 // work is what the worker does with a delivery.
 func (k *task) work() {
 	w := k.w
-	p := payload()
-	p.ExpiresAt, p.RenewsAt = t0.Add(3*time.Hour), t0.Add(72*time.Hour)
-	d := job.Delivery{Message: job.Message{ID: k.id, SentAt: k.sentAt}, Key: "reminder.send/1", Payload: p, Token: "token-" + k.id}
-	body, err := p.Job(time.Time{})
-	if err == nil {
-		d.Envelope, err = job.Decode([]byte(body))
+	d := job.Delivery{
+		Message: job.Message{ID: k.id, SentAt: k.sentAt}, Envelope: job.Envelope{Kind: "note.send"}, // no deadline: the count alone bounds the attempts
+		Key: "note.send/n-1", Subject: "n-1", Token: "token-" + k.id,
 	}
+	x, err := effect.New(effect.Options{
+		Stack: "s", Ledger: k, Rules: rules, Abilities: w.can, Timeout: timeout, AttemptLeft: budget, LeaseSkew: skew,
+		Now: func() time.Time { return w.now }, Random: func() float64 { return 0 },
+	})
 	if err != nil {
 		panic(err)
 	}
-	d.Envelope.Deadline = time.Time{} // the count alone bounds the attempts
-	x := reminder.NewSender(reminder.Options{
-		Stack: "s", Ledger: k, Subscriptions: k, Provider: k, Rules: rules, Timeout: timeout, LeaseSkew: skew,
-		Now: func() time.Time { return w.now }, Random: func() float64 { return 0 },
-	})
+	call := effect.Call{ExpiresAt: t0.Add(3 * time.Hour), Plan: k.plan, Send: k.Send, Lookup: k.Lookup}
 	ctx := invocation{context.Background(), k.ends}
 	for range 2 {
-		res := reminder.Run(x)(ctx, d)
+		res := x.Run(ctx, d, call)
 		w.steps[fmt.Sprint("verdict ", res.Verdict)]++
 		switch res.Verdict {
 		case job.Failed:
@@ -318,7 +320,7 @@ func (w *world) pass(d time.Duration) {
 // Whatever happens in whatever order, at most one acceptance, or nobody knows and the job says so.
 func TestNeverTwice(t *testing.T) {
 	t.Parallel()
-	for _, can := range []reminder.Abilities{
+	for _, can := range []effect.Abilities{
 		{}, {Deduplicates: true, KeyWindow: window}, {LooksUp: true, KeyWindow: window}, {Deduplicates: true, LooksUp: true, KeyWindow: window},
 	} {
 		t.Run(fmt.Sprintf("deduplicates %v, looks up %v", can.Deduplicates, can.LooksUp), func(t *testing.T) {
@@ -347,8 +349,8 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-func history(t *rapid.T, can reminder.Abilities, steps map[string]int) {
-	w := &world{t: t, can: can, now: t0, steps: steps, sub: reminder.Subscription{ID: "sub-7", Plan: "pro", RenewsAt: t0.Add(72 * time.Hour)}}
+func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
+	w := &world{t: t, can: can, now: t0, steps: steps}
 	defer func() {
 		w.broken = ""
 		for len(w.tasks) > 0 {
@@ -373,7 +375,7 @@ func history(t *rapid.T, can reminder.Abilities, steps map[string]int) {
 			w.accept()
 			w.check()
 		case act == 7:
-			w.sub.Cancelled = rapid.Bool().Draw(t, "cancelled")
+			w.drop = rapid.Bool().Draw(t, "drop")
 		default:
 			if len(w.tasks) == 0 {
 				w.begin()

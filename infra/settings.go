@@ -1,4 +1,4 @@
-package stack
+package main
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"acklast/infra/stack"
+	"acklast/internal/kinds"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/topology"
 )
@@ -22,8 +24,8 @@ type Settings struct {
 	// Stack names the stack and, with it, everything in it.
 	Stack string
 	// Numbers and Infra are the system's numbers.
-	Numbers topology.Settings
-	Infra   topology.Infra
+	Numbers stack.Numbers
+	Infra   stack.Infra
 
 	// Reminders choose the provider of reminders; none by default, which rejects them.
 	Reminders reminder.Config
@@ -46,8 +48,8 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		Stack:    topology.DefaultStack,
-		Numbers:  topology.Default(),
-		Infra:    topology.DefaultInfra(),
+		Numbers:  stack.DefaultNumbers(),
+		Infra:    stack.DefaultInfra(),
 		LogLevel: slog.LevelInfo,
 	}
 }
@@ -172,46 +174,79 @@ func ParseSettings(context map[string]any) (Settings, error) {
 }
 
 var (
-	// The longest name made of the stack's is a table's, and of 255 bytes; a function's may have 64.
-	stackName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
-	email     = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
-	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	topicARN         = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
-// logDays are the retention periods that CloudWatch Logs accepts, in days.
-var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
-
 func (s Settings) validate() error {
-	errs := []error{s.Numbers.Validate(), s.Infra.Validate(s.Numbers), s.redrive().Validate(s.Numbers)}
+	// The stack's own rules, and those of the kinds for the worker's environment.
+	errs := []error{s.props().Validate()}
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	// The worker's own rules, by the variables it will read.
+	must(s.Stack != "", "stack is empty, and everything is named after it")
 	env := s.Reminders.Environment()
 	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
-	errs = append(errs, err)
 	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
 		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
 		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
-	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || secretARN.MatchString(s.Reminders.SecretARN),
-		"provider secret is %q, which is no ARN of a secret", s.Reminders.SecretARN)
-	must(s.Reminders.Provider != reminder.ProviderSES || email.MatchString(s.Reminders.SESFrom), "SES sends from %q, which is no address", s.Reminders.SESFrom)
-	must(stackName.MatchString(s.Stack),
-		"stack is %q, but a stack's name begins with a letter and has at most 50 letters, digits and hyphens", s.Stack)
-	must(slices.Contains(logDays, s.logDays()), "log retention is %d days, but CloudWatch accepts only %v", s.logDays(), logDays)
-	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, s.LogLevel),
-		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", s.LogLevel)
-	must(s.AlarmEmail == "" || email.MatchString(s.AlarmEmail), "alarm e-mail is %q, which is no address", s.AlarmEmail)
+	for _, one := range s.providerSettings() {
+		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
+			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))
+	}
+	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || strings.HasPrefix(s.Reminders.URL, "https://"),
+		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
+	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
+		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
-	must(!s.DeletionProtection || !s.DestroyData,
-		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
 	return errors.Join(errs...)
 }
 
-func (s Settings) logDays() int { return int(s.Infra.LogRetention / (24 * time.Hour)) }
+// providerSetting is a setting about the provider of reminders.
+type providerSetting struct {
+	name string
+	set  bool
+	of   []string // the providers that it is for
+}
 
-// names are the physical names of the stack's parts.
-func (s Settings) names() topology.Names { return topology.NamesOf(s.Stack) }
+func (s Settings) providerSettings() []providerSetting {
+	r := s.Reminders
+	http, ses := []string{reminder.ProviderHTTP}, []string{reminder.ProviderSES}
+	return []providerSetting{
+		{"providerTimeout", r.Timeout != 0, []string{reminder.ProviderHTTP, reminder.ProviderSES}},
+		{"providerUrl", r.URL != "", http},
+		{"providerSecretArn", r.SecretARN != "", http},
+		{"providerDeduplicates", r.Abilities.Deduplicates, http},
+		{"providerLooksUp", r.Abilities.LooksUp, http},
+		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"sesFrom", r.SESFrom != "", ses},
+		{"sesConfigurationSet", r.SESSet != "", ses},
+	}
+}
+
+// checkRegion checks what must lie in the region that is deployed to, which may be unknown.
+func (s Settings) checkRegion(region string) error {
+	if parts := strings.Split(s.AlarmTopicARN, ":"); region != "" && len(parts) > 3 && parts[3] != region {
+		return fmt.Errorf("settings:\nalarm topic is %q, but alarms of %s reach topics of %s only", s.AlarmTopicARN, region, region)
+	}
+	return nil
+}
+
+// props are what the settings make of the system, but for what the CDK or a build makes.
+func (s Settings) props() stack.Props {
+	p := stack.Props{
+		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
+		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, DeletionProtection: s.DeletionProtection,
+		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail,
+	}
+	if s.AlarmTopicARN != "" {
+		p.AlarmTopicARNs = []string{s.AlarmTopicARN}
+	}
+	// The provider of reminders, if there is one.
+	if s.Reminders.Provider != reminder.ProviderNone {
+		p.Environment = s.Reminders.Environment()
+	}
+	return p
+}

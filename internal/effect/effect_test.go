@@ -1,16 +1,17 @@
-package reminder_test
+package effect_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"acklast/internal/effect"
 	"acklast/internal/job"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
 )
@@ -34,11 +35,21 @@ type book struct {
 	now     func() time.Time
 	calls   []string
 	trouble error // what every call comes to, if set
+	lose    int   // how many calls from now on write, and lose their answer
 }
 
 func (b *book) call(name string) error {
 	b.calls = append(b.calls, name)
 	return b.trouble
+}
+
+// answer is the error of a call that has written.
+func (b *book) answer() error {
+	if b.lose == 0 {
+		return nil
+	}
+	b.lose--
+	return fmt.Errorf("no answer: %w", ledger.ErrUnavailable)
 }
 
 func (b *book) Update(_ context.Context, _, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
@@ -53,7 +64,7 @@ func (b *book) Update(_ context.Context, _, token string, change func(ledger.Ent
 	}
 	next.Owner, next.Version = token, b.entry.Version+1
 	b.entry = next
-	return next, nil
+	return next, b.answer()
 }
 
 func (b *book) UpdateFrom(ctx context.Context, _ ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
@@ -72,7 +83,7 @@ func (b *book) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l le
 	}
 	next.Version = b.entry.Version + 1
 	b.entry = next
-	return next, nil
+	return next, b.answer()
 }
 
 func (b *book) Learn(_ context.Context, rules ledger.Rules, _ string, ev ledger.Evidence) (ledger.Entry, error) {
@@ -104,8 +115,8 @@ func (b *book) get() ledger.Entry {
 
 // stub is a provider whose calls go as the test says, and which counts what it accepted.
 type stub struct {
-	can    reminder.Abilities
-	send   func(ctx context.Context, s *stub, m reminder.Message) (string, error)
+	can    effect.Abilities
+	send   func(ctx context.Context, s *stub) (string, error)
 	lookup func(ctx context.Context, s *stub) (string, error)
 
 	mu       sync.Mutex
@@ -114,14 +125,12 @@ type stub struct {
 	lookups  int
 }
 
-func (s *stub) Abilities() reminder.Abilities { return s.can }
-
-func (s *stub) Send(ctx context.Context, m reminder.Message) (string, error) {
+func (s *stub) Send(ctx context.Context, key string) (string, error) {
 	s.mu.Lock()
-	s.keys = append(s.keys, m.Key)
+	s.keys = append(s.keys, key)
 	s.mu.Unlock()
 	if s.send != nil {
-		return s.send(ctx, s, m)
+		return s.send(ctx, s)
 	}
 	return s.accept(), nil
 }
@@ -137,7 +146,7 @@ func (s *stub) Lookup(ctx context.Context, _ string) (string, error) {
 	case found:
 		return "req-1", nil
 	}
-	return "", reminder.ErrNotFound
+	return "", effect.ErrNoRequest
 }
 
 // accept counts an acceptance, once if the provider deduplicates.
@@ -150,63 +159,58 @@ func (s *stub) accept() string {
 	return fmt.Sprint("req-", s.accepted)
 }
 
-type shelf map[string]reminder.Subscription
-
-func (s shelf) Get(_ context.Context, id string) (reminder.Subscription, error) {
-	sub, ok := s[id]
-	if !ok {
-		return sub, reminder.ErrNotFound
-	}
-	return sub, nil
-}
-
-// desk is a sender on fakes, with the time of the bubble it runs in.
+// desk is a runner on fakes, with the time of the bubble it runs in. Its kind sends notes.
 type desk struct {
 	*testing.T
-	*reminder.Sender
+	runner   *effect.Runner
 	book     *book
 	provider *stub
-	subs     shelf
-	payload  reminder.Payload
+	timeout  time.Duration
 	begun    time.Time
-	ahead    time.Duration // by how much the sender's clock is ahead
+	ahead    time.Duration // by how much the runner's clock is ahead
+
+	expiresAt time.Time
+	drop      string // the outcome of the plan
+	planErr   error
 }
 
-func newDesk(t *testing.T, can reminder.Abilities) *desk {
-	d := &desk{T: t, provider: &stub{can: can}, begun: time.Now(), payload: payload()}
-	d.payload.RenewsAt, d.payload.ExpiresAt = d.begun.Add(72*time.Hour), d.begun.Add(48*time.Hour)
-	d.subs = shelf{"sub-7": {ID: "sub-7", Plan: "pro", RenewsAt: d.payload.RenewsAt}}
+func newDesk(t *testing.T, can effect.Abilities) *desk {
+	d := &desk{T: t, provider: &stub{can: can}, timeout: timeout, begun: time.Now()}
+	d.expiresAt = d.begun.Add(48 * time.Hour)
 	d.book = &book{now: d.clock}
-	d.Sender = d.sender()
+	d.start()
 	return d
 }
 
 func (d *desk) clock() time.Time { return time.Now().Add(d.ahead) }
 
-func (d *desk) sender() *reminder.Sender {
-	return reminder.NewSender(reminder.Options{
-		Stack: "acklast", Ledger: d.book, Subscriptions: d.subs, Provider: d.provider, Rules: rules,
-		Timeout: timeout, LeaseSkew: skew, Now: d.clock, Random: func() float64 { return 0.5 },
+func (d *desk) start() {
+	d.Helper()
+	var err error
+	d.runner, err = effect.New(effect.Options{
+		Stack: "acklast", Ledger: d.book, Rules: rules, Abilities: d.provider.can, Timeout: d.timeout, AttemptLeft: budget,
+		LeaseSkew: skew, Now: d.clock, Random: func() float64 { return 0.5 },
 	})
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *desk) call() effect.Call {
+	return effect.Call{
+		ExpiresAt: d.expiresAt, Plan: func(context.Context) (string, error) { return d.drop, d.planErr },
+		Send: d.provider.Send, Lookup: d.provider.Lookup,
+	}
+}
+
+func (d *desk) run(ctx context.Context, token string) job.Result {
+	return d.runner.Run(ctx, d.delivery(token), d.call())
 }
 
 func (d *desk) delivery(token string) job.Delivery {
-	d.Helper()
-	body, err := d.payload.Job(time.Time{})
-	if err != nil {
-		d.Fatal(err)
-	}
-	e, err := job.Decode([]byte(body))
-	if err != nil {
-		d.Fatal(err)
-	}
-	key, err := d.payload.Key()
-	if err != nil {
-		d.Fatal(err)
-	}
 	return job.Delivery{
-		Message: job.Message{ID: "m-" + token, SentAt: time.Now()}, Envelope: e,
-		Key: key, Subject: d.payload.ReminderID, Payload: d.payload, Token: token,
+		Message: job.Message{ID: "m-" + token, SentAt: time.Now()}, Envelope: job.Envelope{Kind: "note.send"},
+		Key: "note.send/n-1", Subject: "n-1", Token: token,
 	}
 }
 
@@ -216,7 +220,7 @@ func (d *desk) deliver(token string) job.Result {
 	ctx, cancel := context.WithTimeout(d.Context(), budget+d.ahead) // the deadline is by the same clock
 	defer cancel()
 	delivery := d.delivery(token)
-	res := reminder.Run(d.Sender)(ctx, delivery)
+	res := d.run(ctx, token)
 	if res.Verdict == job.Failed && ctx.Err() == nil {
 		if _, err := d.book.Update(ctx, "", token, func(e ledger.Entry) (ledger.Entry, error) {
 			return rules.Fail(e, delivery, job.AsFailure(res.Err), d.clock(), 0)
@@ -238,16 +242,16 @@ func (d *desk) want(status ledger.Status, outcome string, accepted int) {
 }
 
 // lost accepts, and the answer never comes.
-func lost(ctx context.Context, s *stub, _ reminder.Message) (string, error) {
+func lost(ctx context.Context, s *stub) (string, error) {
 	s.accept()
 	<-ctx.Done()
-	return "", &job.Failure{Class: job.Transient, Unresolved: true, Err: ctx.Err()}
+	return "", ctx.Err()
 }
 
 // stuck is never accepted, and no answer comes either.
-func stuck(ctx context.Context, _ *stub, _ reminder.Message) (string, error) {
+func stuck(ctx context.Context, _ *stub) (string, error) {
 	<-ctx.Done()
-	return "", &job.Failure{Class: job.Transient, Unresolved: true, Err: ctx.Err()}
+	return "", ctx.Err()
 }
 
 func class(t *testing.T, res job.Result) job.Class {
@@ -258,24 +262,24 @@ func class(t *testing.T, res job.Result) job.Class {
 	return job.AsFailure(res.Err).Class
 }
 
-var all = reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: window}
+var all = effect.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: window}
 
 func TestSendsAndIsDoneWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
-		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.Sent {
+		d := newDesk(t, effect.Abilities{})
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != effect.Sent {
 			t.Fatalf("result %+v", res)
 		}
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
 		e := d.book.get()
-		if e.Unresolved || len(e.Evidence) != 1 || e.Evidence[0].RequestID != "req-1" || e.ProviderKey == "" || !e.ExpiresAt.Equal(d.payload.ExpiresAt) {
+		if e.Unresolved || len(e.Evidence) != 1 || e.Evidence[0].RequestID != "req-1" || e.ProviderKey == "" || !e.ExpiresAt.Equal(d.expiresAt) {
 			t.Errorf("entry %+v", e)
 		}
 		if got := fmt.Sprint(d.book.calls); got != "[Claim Update]" {
 			t.Errorf("ledger calls %s", got)
 		}
 		for _, token := range []string{"t2", "t3"} {
-			if res := d.deliver(token); res.Verdict != job.Duplicate || res.Detail != reminder.Sent {
+			if res := d.deliver(token); res.Verdict != job.Duplicate || res.Detail != effect.Sent {
 				t.Errorf("a copy: %+v", res)
 			}
 		}
@@ -289,10 +293,10 @@ func TestExpiredIsNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		time.Sleep(48 * time.Hour)
-		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.TooLate {
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != effect.TooLate {
 			t.Errorf("result %+v", res)
 		}
-		d.want(ledger.Expired, reminder.TooLate, 0)
+		d.want(ledger.Expired, effect.TooLate, 0)
 		if len(d.provider.keys) != 0 || d.book.get().Unresolved || d.book.get().ProviderKey != "" {
 			t.Errorf("it was claimed or called: %+v", d.book.get())
 		}
@@ -303,90 +307,112 @@ func TestExpiredIsNeverSent(t *testing.T) {
 func TestExpiredRightBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
-		d.payload.ExpiresAt = d.begun.Add(time.Second)
+		d.expiresAt = d.begun.Add(time.Second)
 		d.book.now = func() time.Time { time.Sleep(2 * time.Second); return d.clock() } // the claim is slow
 		if res := d.deliver("t1"); res.Verdict != job.Committed {
 			t.Errorf("result %+v", res)
 		}
-		d.want(ledger.Expired, reminder.TooLate, 0)
+		d.want(ledger.Expired, effect.TooLate, 0)
 		if d.book.get().Unresolved {
 			t.Error("unresolved, although nothing was called")
 		}
 	})
 }
 
-func TestThePolicy(t *testing.T) {
-	for outcome, change := range map[string]func(*reminder.Subscription){
-		reminder.Cancelled:    func(s *reminder.Subscription) { s.Cancelled = true },
-		reminder.Renewed:      func(s *reminder.Subscription) { s.RenewsAt = s.RenewsAt.Add(time.Hour) },
-		reminder.Unsubscribed: func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS, reminder.Email} },
-		reminder.PlanChanged:  func(s *reminder.Subscription) { s.Plan = "basic" },
-		reminder.Sent:         func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS} },
+// A plan that drops the job ends it without a claim and without a call.
+func TestAPlanDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.drop = "cancelled"
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != "cancelled" {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Terminal, "cancelled", 0)
+		if len(d.provider.keys) != 0 || d.book.get().ProviderKey != "" {
+			t.Errorf("claimed or called: %+v", d.book.get())
+		}
+	})
+}
+
+// A plan that fails spends an attempt, without a claim. A job that has ended before is a duplicate.
+func TestAPlanFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.planErr = &job.Failure{Class: job.Rejected, Err: errors.New("no such subscription")}
+		if got := class(t, d.deliver("t1")); got != job.Rejected {
+			t.Errorf("class %s", got)
+		}
+		d.want(ledger.Isolated, "", 0)
+		if d.book.get().Unresolved {
+			t.Error("unresolved, although nothing was called")
+		}
+		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Done, Outcome: effect.Sent}
+		if res := d.deliver("t2"); res.Verdict != job.Duplicate {
+			t.Errorf("a copy: %+v", res)
+		}
+	})
+}
+
+// The kind's own table is in trouble: nothing was attempted, and nothing is written.
+func TestAPlanThatSaysNothing(t *testing.T) {
+	for err, want := range map[error]job.Verdict{
+		fmt.Errorf("read: %w", ledger.ErrUnavailable): job.Unconfirmed,
+		fmt.Errorf("read: %w", ledger.ErrContended):   job.Blocked,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDesk(t, all)
-			sub := d.subs["sub-7"]
-			change(&sub)
-			d.subs["sub-7"] = sub
-			if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != outcome {
-				t.Errorf("%s: %+v", outcome, res)
+			d.planErr = err
+			if res := d.deliver("t1"); res.Verdict != want {
+				t.Errorf("%v: %+v", err, res)
 			}
-			if outcome == reminder.Sent {
-				d.want(ledger.Done, outcome, 1)
-				return
-			}
-			d.want(ledger.Terminal, outcome, 0)
-			if len(d.provider.keys) != 0 || d.book.get().Unresolved {
-				t.Errorf("%s: called", outcome)
+			if len(d.book.calls) != 0 {
+				t.Errorf("%v: ledger calls %v", err, d.book.calls)
 			}
 		})
 	}
 }
 
-func TestRejects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, all)
-		delete(d.subs, "sub-7")
-		if got := class(t, d.deliver("t1")); got != job.Rejected {
-			t.Errorf("no subscription: %s", got)
-		}
-		d.want(ledger.Isolated, "", 0)
-		// Final comes first: what is over is over.
-		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Done, Outcome: reminder.Sent}
-		if res := d.deliver("t2"); res.Verdict != job.Duplicate {
-			t.Errorf("a copy after the subscription went: %+v", res)
-		}
-		d.book.entry = ledger.Entry{}
-		d.Provider = nil
-		if got := class(t, d.deliver("t3")); got != job.Rejected {
-			t.Errorf("no provider: %s", got)
-		}
-		// It may not take away the mark of an earlier call.
-		d.book.entry = ledger.Entry{Version: 1, Status: ledger.Pending, Unresolved: true, OpenClaims: 1, ProviderKey: "k"}
-		if got := class(t, d.deliver("t4")); got != job.Rejected || !d.book.get().Unresolved {
-			t.Errorf("no provider: %s, %+v", got, d.book.get())
-		}
-	})
+// A plan that fails leaves the mark of an earlier call, and the call is looked up first.
+func TestAPlanFailsAfterALostAnswer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		send   func(context.Context, *stub) (string, error)
+		status ledger.Status
+	}{
+		"accepted": {lost, ledger.Done},
+		"not":      {stuck, ledger.Isolated},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, all)
+			d.provider.send = tt.send
+			d.deliver("t1")
+			d.planErr = &job.Failure{Class: job.Rejected, Err: errors.New("no such subscription")}
+			time.Sleep(time.Minute)
+			d.deliver("t2")
+			if e := d.book.get(); e.Status != tt.status || e.Unresolved != (tt.status == ledger.Isolated) || len(d.provider.keys) != 1 {
+				t.Errorf("%s: sends %v, entry %+v", name, d.provider.keys, e)
+			}
+		})
+	}
 }
 
 func TestTheProvidersRefusalIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
-		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) {
-			return "", &reminder.RefusedError{Outcome: reminder.InvalidRecipient}
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			return "", &effect.DeclinedError{Outcome: "no such address"}
 		}
-		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != reminder.InvalidRecipient {
+		if res := d.deliver("t1"); res.Verdict != job.Committed || res.Detail != "no such address" {
 			t.Errorf("result %+v", res)
 		}
-		d.want(ledger.Terminal, reminder.InvalidRecipient, 0)
+		d.want(ledger.Terminal, "no such address", 0)
 	})
 }
 
 func TestThrottledWaitsAsLongAsItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
-		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) {
-			return "", &job.Failure{Class: job.Throttled, RetryAfter: 10 * time.Minute, Err: errors.New("slow down")}
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, RetryAfter: 10 * time.Minute, Err: errors.New("slow down")}}
 		}
 		if got := class(t, d.deliver("t1")); got != job.Throttled {
 			t.Errorf("class %s", got)
@@ -401,7 +427,7 @@ func TestThrottledWaitsAsLongAsItIsTold(t *testing.T) {
 		}
 		time.Sleep(10*time.Minute + time.Millisecond)
 		d.deliver("t3")
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
 		if d.provider.keys[0] != d.provider.keys[1] {
 			t.Errorf("keys %v", d.provider.keys)
 		}
@@ -412,33 +438,33 @@ func TestThrottledWaitsAsLongAsItIsTold(t *testing.T) {
 func TestALostAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		can     reminder.Abilities
+		can     effect.Abilities
 		after   time.Duration
 		status  ledger.Status
 		lookups int
 		sends   int
 	}{
-		{"looks up", reminder.Abilities{LooksUp: true, KeyWindow: window}, time.Minute, ledger.Done, 1, 1},
-		{"deduplicates", reminder.Abilities{Deduplicates: true, KeyWindow: window}, time.Minute, ledger.Done, 0, 2},
+		{"looks up", effect.Abilities{LooksUp: true, KeyWindow: window}, time.Minute, ledger.Done, 1, 1},
+		{"deduplicates", effect.Abilities{Deduplicates: true, KeyWindow: window}, time.Minute, ledger.Done, 0, 2},
 		{"both", all, 10 * time.Minute, ledger.Done, 1, 1},
-		{"neither", reminder.Abilities{}, time.Minute, ledger.Isolated, 0, 1},
-		{"deduplicates, within the window", reminder.Abilities{Deduplicates: true, KeyWindow: window}, 10 * time.Minute, ledger.Done, 0, 2},
-		{"deduplicates, past the window", reminder.Abilities{Deduplicates: true, KeyWindow: window}, window, ledger.Isolated, 0, 1},
+		{"neither", effect.Abilities{}, time.Minute, ledger.Isolated, 0, 1},
+		{"deduplicates, within the window", effect.Abilities{Deduplicates: true, KeyWindow: window}, 10 * time.Minute, ledger.Done, 0, 2},
+		{"deduplicates, past the window", effect.Abilities{Deduplicates: true, KeyWindow: window}, window, ledger.Isolated, 0, 1},
 		// The request, its timeout and both clocks have to fit in.
-		{"deduplicates, too near to its end", reminder.Abilities{Deduplicates: true, KeyWindow: window}, window - skew - 2*timeout, ledger.Isolated, 0, 1},
+		{"deduplicates, too near to its end", effect.Abilities{Deduplicates: true, KeyWindow: window}, window - skew - 2*timeout, ledger.Isolated, 0, 1},
 		{"looks up past the window, and it is there", all, window, ledger.Done, 1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDesk(t, tt.can)
 				d.provider.send = lost
-				if got := class(t, d.deliver("t1")); got != job.Transient || !d.book.get().Unresolved {
+				if got := class(t, d.deliver("t1")); got != job.ClassUnknown || !d.book.get().Unresolved {
 					t.Fatalf("class %s, entry %+v", got, d.book.get())
 				}
 				d.provider.send = nil
 				time.Sleep(tt.after)
 				res := d.deliver("t2")
-				d.want(tt.status, map[ledger.Status]string{ledger.Done: reminder.Sent}[tt.status], 1)
+				d.want(tt.status, map[ledger.Status]string{ledger.Done: effect.Sent}[tt.status], 1)
 				if d.provider.lookups != tt.lookups || len(d.provider.keys) != tt.sends {
 					t.Errorf("%d look-ups and %d sends, want %d and %d", d.provider.lookups, len(d.provider.keys), tt.lookups, tt.sends)
 				}
@@ -453,11 +479,11 @@ func TestALostAnswer(t *testing.T) {
 // The request never arrived: only a provider that deduplicates may be asked again.
 func TestALostRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
-		can      reminder.Abilities
+		can      effect.Abilities
 		status   ledger.Status
 		accepted int
 	}{
-		"looks up": {reminder.Abilities{LooksUp: true, KeyWindow: window}, ledger.Isolated, 0},
+		"looks up": {effect.Abilities{LooksUp: true, KeyWindow: window}, ledger.Isolated, 0},
 		"both":     {all, ledger.Done, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -476,32 +502,32 @@ func TestALostRequest(t *testing.T) {
 
 func TestExpiredDuringReconciliation(t *testing.T) {
 	for name, tt := range map[string]struct {
-		can    reminder.Abilities
-		send   func(context.Context, *stub, reminder.Message) (string, error)
+		can    effect.Abilities
+		send   func(context.Context, *stub) (string, error)
 		status ledger.Status
 	}{
 		"not found":        {all, stuck, ledger.Expired},
 		"accepted":         {all, lost, ledger.Done},
-		"no look-up":       {reminder.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated},
-		"does not dedup":   {reminder.Abilities{LooksUp: true, KeyWindow: window}, stuck, ledger.Expired},
-		"neither":          {reminder.Abilities{}, stuck, ledger.Isolated},
-		"window is so old": {reminder.Abilities{LooksUp: true, KeyWindow: time.Minute}, stuck, ledger.Isolated},
+		"no look-up":       {effect.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated},
+		"does not dedup":   {effect.Abilities{LooksUp: true, KeyWindow: window}, stuck, ledger.Expired},
+		"neither":          {effect.Abilities{}, stuck, ledger.Isolated},
+		"window is so old": {effect.Abilities{LooksUp: true, KeyWindow: time.Minute}, stuck, ledger.Isolated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDesk(t, tt.can)
-				d.payload.ExpiresAt = d.begun.Add(5 * time.Minute)
+				d.expiresAt = d.begun.Add(5 * time.Minute)
 				d.provider.send = tt.send
 				d.deliver("t1")
 				sends := len(d.provider.keys)
-				time.Sleep(time.Until(d.payload.ExpiresAt) - time.Second)
+				time.Sleep(time.Until(d.expiresAt) - time.Second)
 				// The look-up itself outlasts the expiry.
 				d.provider.lookup = func(_ context.Context, s *stub) (string, error) {
 					time.Sleep(2 * time.Second)
 					if s.accepted > 0 {
 						return "req-1", nil
 					}
-					return "", reminder.ErrNotFound
+					return "", effect.ErrNoRequest
 				}
 				if !tt.can.LooksUp {
 					time.Sleep(2 * time.Second)
@@ -518,20 +544,20 @@ func TestExpiredDuringReconciliation(t *testing.T) {
 // An unwanted reminder whose earlier call nobody knows the end of is not simply dropped.
 func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
 	for name, tt := range map[string]struct {
-		can     reminder.Abilities
-		send    func(context.Context, *stub, reminder.Message) (string, error)
+		can     effect.Abilities
+		send    func(context.Context, *stub) (string, error)
 		status  ledger.Status
 		outcome string
 	}{
-		"accepted":   {all, lost, ledger.Done, reminder.Sent},
-		"not found":  {all, stuck, ledger.Terminal, reminder.Cancelled},
-		"no look-up": {reminder.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated, ""},
+		"accepted":   {all, lost, ledger.Done, effect.Sent},
+		"not found":  {all, stuck, ledger.Terminal, "cancelled"},
+		"no look-up": {effect.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDesk(t, tt.can)
 			d.provider.send = tt.send
 			d.deliver("t1")
-			d.subs["sub-7"] = reminder.Subscription{ID: "sub-7", Cancelled: true}
+			d.drop = "cancelled"
 			time.Sleep(time.Minute)
 			d.deliver("t2")
 			if e := d.book.get(); e.Status != tt.status || e.Outcome != tt.outcome || len(d.provider.keys) != 1 {
@@ -548,9 +574,9 @@ func TestAnEarlierCallStaysUnresolved(t *testing.T) {
 		d.provider.send = stuck
 		d.deliver("t1")
 		for i, err := range []error{
-			&job.Failure{Class: job.Throttled, Err: errors.New("429")}, errors.New("what nobody classified"),
+			&effect.UnsentError{Err: &job.Failure{Class: job.Throttled, Err: errors.New("429")}}, errors.New("what nobody classified"),
 		} {
-			d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { return "", err }
+			d.provider.send = func(context.Context, *stub) (string, error) { return "", err }
 			time.Sleep(time.Minute)
 			if d.deliver(fmt.Sprint("u", i)); !d.book.get().Unresolved {
 				t.Errorf("after %v: %+v", err, d.book.get())
@@ -570,8 +596,8 @@ func TestAnEarlierCallStaysUnresolved(t *testing.T) {
 // An error nobody classified may be an acceptance, a classified one is not.
 func TestAnUnclassifiedErrorIsUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
-		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { return "", errors.New("what?") }
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) { return "", errors.New("what?") }
 		if got := class(t, d.deliver("t1")); got != job.ClassUnknown || !d.book.get().Unresolved {
 			t.Errorf("class %s, %+v", got, d.book.get())
 		}
@@ -582,7 +608,7 @@ func TestALiveLeaseDefersUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		release := make(chan struct{})
-		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			<-release
 			return s.accept(), nil
 		}
@@ -617,9 +643,10 @@ func TestALiveLeaseDefersUntilItEnds(t *testing.T) {
 // A worker whose clock is 30 s ahead does not take over as long as the owner can still call.
 func TestAClockThatIsAheadTakesOverOnlyAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{}) // nothing at the provider would help
+		d := newDesk(t, effect.Abilities{}) // nothing at the provider would help
 		d.provider.send = stuck
-		d.Timeout = budget // the longest call there can be
+		d.timeout = budget // the longest call there can be
+		d.start()
 		over := make(chan time.Duration, 1)
 		go func() {
 			d.deliver("t1")
@@ -628,7 +655,7 @@ func TestAClockThatIsAheadTakesOverOnlyAfterTheCall(t *testing.T) {
 		synctest.Wait()
 		other := *d
 		other.ahead = 30 * time.Second
-		other.Sender = other.sender()
+		other.start()
 		d.book.setClock(other.clock)
 		for {
 			select {
@@ -662,9 +689,12 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
-		res := reminder.Run(d.Sender)(ctx, d.delivery("t1"))
+		res := d.run(ctx, "t1")
 		if res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
 			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("no call was made, but the entry is %+v", e)
 		}
 	})
 }
@@ -674,7 +704,7 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		release := make(chan struct{})
-		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			id := s.accept()
 			<-release // stopped: not even its deadline is heard
 			return id + "-late", nil
@@ -683,7 +713,7 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
-			first = reminder.Run(d.Sender)(ctx, d.delivery("t1"))
+			first = d.run(ctx, "t1")
 		}()
 		synctest.Wait()
 		time.Sleep(budget + skew)
@@ -696,7 +726,7 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 		if first.Verdict != job.Unconfirmed || !errors.Is(first.Err, ledger.ErrFinal) {
 			t.Errorf("the first: %+v", first)
 		}
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
 		e := d.book.get()
 		if len(e.Evidence) != 2 || e.Evidence[1].RequestID != "req-1-late" || e.Evidence[1].Token != "t1" || e.Owner != "t2" {
 			t.Errorf("evidence %+v, owner %s", e.Evidence, e.Owner)
@@ -705,11 +735,11 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 		// Taken over and not finished yet.
 		d.book.entry = ledger.Entry{}
 		release = make(chan struct{})
-		d.provider.send = func(context.Context, *stub, reminder.Message) (string, error) { <-release; return "req-9", nil }
+		d.provider.send = func(context.Context, *stub) (string, error) { <-release; return "req-9", nil }
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
-			first = reminder.Run(d.Sender)(ctx, d.delivery("t3"))
+			first = d.run(ctx, "t3")
 		}()
 		synctest.Wait()
 		d.book.mu.Lock()
@@ -726,15 +756,15 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 // Expiry of its own lease alone does not keep a known acceptance from being recorded.
 func TestAnAcceptanceAfterTheLeaseStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
-		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			time.Sleep(budget + skew + time.Hour)
 			return s.accept(), nil
 		}
 		if res := d.deliver("t1"); res.Verdict != job.Committed {
 			t.Errorf("result %+v", res)
 		}
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
 	})
 }
 
@@ -753,11 +783,11 @@ func TestTheLedgersTroubleIsNotTheReminders(t *testing.T) {
 		// Too little time to hear the answer: nothing is claimed.
 		ctx, cancel := context.WithTimeout(t.Context(), timeout-1)
 		defer cancel()
-		if res := reminder.Run(d.Sender)(ctx, d.delivery("t3")); res.Verdict != job.Unconfirmed || d.book.get().Version != 0 {
+		if res := d.run(ctx, "t3"); res.Verdict != job.Unconfirmed || d.book.get().Version != 0 {
 			t.Errorf("no time: %+v, %+v", res, d.book.get())
 		}
 		// The acceptance is known, its completion is not: left, and the next one looks it up.
-		d.provider.send = func(_ context.Context, s *stub, _ reminder.Message) (string, error) {
+		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			d.book.trouble = ledger.ErrUnavailable
 			return s.accept(), nil
 		}
@@ -769,14 +799,14 @@ func TestTheLedgersTroubleIsNotTheReminders(t *testing.T) {
 		if res := d.deliver("t5"); res.Verdict != job.Committed {
 			t.Errorf("result %+v", res)
 		}
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
 	})
 }
 
 // A decision stands in for the look-up, once.
 func TestADecisionStandsInForTheLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, reminder.Abilities{})
+		d := newDesk(t, effect.Abilities{})
 		d.provider.send = stuck
 		d.deliver("t1")
 		time.Sleep(time.Minute)
@@ -796,7 +826,7 @@ func TestADecisionStandsInForTheLookup(t *testing.T) {
 		}
 		decide()
 		d.provider.send = stuck
-		if got := class(t, d.deliver("t3")); got != job.Transient {
+		if got := class(t, d.deliver("t3")); got != job.ClassUnknown {
 			t.Errorf("after the decision it is sent, not looked up: %s", got)
 		}
 		time.Sleep(time.Minute)
@@ -806,6 +836,126 @@ func TestADecisionStandsInForTheLookup(t *testing.T) {
 		decide()
 		d.provider.send = nil
 		d.deliver("t5")
-		d.want(ledger.Done, reminder.Sent, 1)
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// The claim is written and its answer lost, before any call. The next delivery sends, and nobody has to
+// decide, also with a provider that can do nothing.
+func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.lose = 1
+		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("the next delivery: %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// The claim's answer is lost and the ledger stays away: then nobody can know that no call was made.
+func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.lose = 1
+		d.book.now = func() time.Time { now := d.clock(); d.book.trouble = ledger.ErrUnavailable; return now } // from the claim on
+		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed {
+			t.Errorf("result %+v", res)
+		}
+		d.book.trouble, d.book.now = nil, d.clock
+		if e := d.book.get(); !e.Unresolved || e.Status != ledger.Running {
+			t.Errorf("entry %+v", e)
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Blocked {
+			t.Errorf("before the lease is over: %+v", res)
+		}
+	})
+}
+
+// A claim that is taken back leaves the mark of an earlier call.
+func TestALostAnswerToTheClaimAfterALostAnswerOfTheProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = lost
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(time.Minute)
+		d.book.lose = 1
+		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed {
+			t.Errorf("result %+v", res)
+		}
+		if got := class(t, d.deliver("t3")); got != job.Ambiguous {
+			t.Errorf("class %s", got)
+		}
+		d.want(ledger.Isolated, "", 1)
+	})
+}
+
+// The provider has to remember the key from the first call that may have been accepted.
+func TestTheKeysWindowCountsFromTheFirstOpenCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{Deduplicates: true, KeyWindow: window})
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, RetryAfter: 50 * time.Minute, Err: errors.New("429")}}
+		}
+		d.deliver("t1")
+		time.Sleep(50*time.Minute + time.Millisecond)
+		d.provider.send = lost
+		d.deliver("t2")
+		d.provider.send = nil
+		time.Sleep(window / 2) // more than the window since the first claim, less since the open call
+		if res := d.deliver("t3"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// A look-up without an id proves nothing, whatever the kind returns.
+func TestALookupWithoutAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.lookup = func(context.Context, *stub) (string, error) { return "", nil }
+		time.Sleep(time.Minute)
+		if got := class(t, d.deliver("t2")); got != job.Transient || !d.book.get().Unresolved {
+			t.Errorf("class %s, entry %+v", got, d.book.get())
+		}
+	})
+}
+
+// A classified error that does not say unsent counts as possibly accepted.
+func TestOnlyUnsentIsUnsent(t *testing.T) {
+	for _, class := range []job.Class{job.Transient, job.Throttled, job.Rejected} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, effect.Abilities{})
+			d.provider.send = func(context.Context, *stub) (string, error) {
+				return "", &job.Failure{Class: class, Err: errors.New("who knows")}
+			}
+			if d.deliver("t1"); !d.book.get().Unresolved {
+				t.Errorf("%s: %+v", class, d.book.get())
+			}
+		})
+	}
+}
+
+// A provider's id is text of somebody else: it is bounded before it is stored.
+func TestARequestIDIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) { return strings.Repeat("x\x00", 10_000), nil }
+		if res := d.deliver("t1"); res.Verdict != job.Committed {
+			t.Fatalf("result %+v", res)
+		}
+		if id := d.book.get().Evidence[0].RequestID; len(id) > 1024 || strings.Contains(id, "\x00") {
+			t.Errorf("an id of %d bytes: %q", len(id), id[:20])
+		}
 	})
 }

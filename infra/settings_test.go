@@ -1,4 +1,4 @@
-package stack
+package main
 
 import (
 	"os"
@@ -57,11 +57,26 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},
 		{"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates", map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerDeduplicates": true}},
-		{`provider secret is "s3cret", which is no ARN`, map[string]any{
+		{`ACKLAST_PROVIDER_SECRET_ARN is "s3cret", which is no ARN of a secret`, map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
-		{`SES sends from "example.com", which is no address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
+		{`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends from`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
 		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
+		{"maxReceiveCount is 5000, but SQS allows at most 1000", set("maxReceiveCount", 5000)},
+		{"worker memory is 20480 MB, but Lambda allows 128 to 10240 MB", set("workerMemory", 20480)},
+		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},
+		{"redrive reserved concurrency is 100000, above 100", set("redriveReserved", 100_000)},
+		{"stalled limit is 48h0m0s, but a CloudWatch alarm looks back at most 24h0m0s", set("stalled", "48h")},
+		{"attempt time is 2h0m0s, above worker timeout - handover margin = 26s", set("attemptTime", "2h")},
+		{`providerUrl is set, but provider is "": it belongs to http`, set("providerUrl", "https://p.example")},
+		{`sesFrom is set, but provider is "http": it belongs to ses`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:sesFrom": "a@example.com"}},
+		{`providerUrl is "http://p.example" with a secret, which would travel in clear text`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "http://p.example",
+			"acklast:providerSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf"}},
+		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
+		{`SES's configuration set is "all/*", but its name has`, map[string]any{
+			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
@@ -77,6 +92,18 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestAlarmTopicLiesInTheRegion(t *testing.T) {
+	s := DefaultSettings()
+	s.AlarmTopicARN = "arn:aws:sns:eu-central-1:123456789012:pages"
+	for region, want := range map[string]string{
+		"": "", "eu-central-1": "", "us-east-1": "alarms of us-east-1 reach topics of us-east-1 only",
+	} {
+		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", region, err, want)
+		}
+	}
+}
+
 func TestSettingsReportAllAtOnce(t *testing.T) {
 	_, err := ParseSettings(map[string]any{"acklast:batchSize": "x", "acklast:nonsense": 1, "acklast:stalled": "y"})
 	if err == nil || strings.Count(err.Error(), "\n") != 3 {
@@ -85,7 +112,7 @@ func TestSettingsReportAllAtOnce(t *testing.T) {
 }
 
 func TestSettingsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/deploy.md")
+	doc, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +124,14 @@ func TestSettingsAreDocumented(t *testing.T) {
 }
 
 func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
-	manifest, err := os.ReadFile("../../package.json")
+	manifest, err := os.ReadFile("../package.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if loose := regexp.MustCompile(`"[~^><*]|latest`).Find(manifest); loose != nil {
 		t.Errorf("package.json pins nothing with %s", loose)
 	}
-	lock, err := os.ReadFile("../../package-lock.json")
+	lock, err := os.ReadFile("../package-lock.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,62 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// GrantSend lets a role of yours send jobs.
+func (st *Stack) GrantSend(grantee awsiam.IGrantable) {
+	st.grant(grantee, st.sendStatements())
+}
+
+// GrantOperate gives what the operators' managed policy gives: drive the redrive, pause the lanes, read
+// everything.
+func (st *Stack) GrantOperate(grantee awsiam.IGrantable) {
+	st.grant(grantee, st.operateStatements())
+}
+
+// GrantApprove gives what the approvers' managed policy gives: approve, discard and decide.
+func (st *Stack) GrantApprove(grantee awsiam.IGrantable) {
+	st.grant(grantee, st.approveStatements())
+}
+
+func (st *Stack) grant(grantee awsiam.IGrantable, statements []awsiam.PolicyStatement) {
+	for _, s := range statements {
+		grantee.GrantPrincipal().AddToPrincipalPolicy(s)
+	}
+}
+
+// AllowTopic lets an SNS topic, by its ARN, send jobs. Subscribe the source queue to it yourself, with or
+// without raw delivery.
+func (st *Stack) AllowTopic(arn string) { st.allowService("sns.amazonaws.com", arn) }
+
+// AllowRule lets an EventBridge rule, by its ARN, send jobs. Make the source queue its target yourself.
+func (st *Stack) AllowRule(arn string) { st.allowService("events.amazonaws.com", arn) }
+
+// AllowBucket lets an S3 bucket, by its ARN, send jobs. A bucket's ARN names no account, so the bucket
+// must be one of the stack's own account.
+func (st *Stack) AllowBucket(arn string) {
+	st.allowService("s3.amazonaws.com", arn, "aws:SourceAccount", *st.stack.Account())
+}
+
+// allowService lets a service send to the source queue on behalf of one source. Without the condition,
+// every customer's topic, rule or bucket could.
+func (st *Stack) allowService(service, sourceARN string, more ...string) {
+	condition := map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": sourceARN}}
+	if len(more) == 2 {
+		condition["StringEquals"] = map[string]any{more[0]: more[1]}
+	}
+	principal := awsiam.NewServicePrincipal(&service, nil)
+	st.queues.source.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Principals: &[]awsiam.IPrincipal{principal}, Actions: jsii.Strings("sqs:SendMessage"),
+		Resources: &[]*string{st.queues.source.QueueArn()}, Conditions: &condition,
+	}))
+	if st.key != nil {
+		// A key's policy knows only the key it belongs to, as "*".
+		st.key.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Principals: &[]awsiam.IPrincipal{principal}, Actions: jsii.Strings("kms:GenerateDataKey", "kms:Decrypt"),
+			Resources: jsii.Strings("*"), Conditions: &condition,
+		}), nil)
+	}
+}

@@ -1,0 +1,207 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+
+	"acklast"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+// Numbers are the numbers of the worker, its lanes and the ledger. Begin with DefaultNumbers.
+//
+//   - WorkerTimeout, WorkerMemoryMB: of the worker function.
+//   - BatchSize, BatchWindow: of an invocation; above 10 messages a window is required.
+//   - LaneVisibility, MaxReceiveCount: of the lanes.
+//   - SourceConcurrency, RecoveryConcurrency: the caps of the lanes' mappings.
+//   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
+//     the time kept for handing over results.
+//   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
+//   - HopDelay, MaxHops, MaxAhead: how a job waits that is sent ahead of its time.
+//   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
+//   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
+//   - LeaseSkew: the clock difference between workers that leases tolerate.
+//   - MaxRedrives: how often an isolated job may be reopened.
+type Numbers = topology.Settings
+
+// Infra are the numbers that only a deployed system has. Begin with DefaultInfra.
+//
+//   - RedriveTimeout, RedriveMemoryMB: of the redrive function.
+//   - WorkerReserved, RedriveReserved: reserved concurrency; zero reserves none.
+//   - LogRetention: of both functions' logs, in whole days.
+//   - ShortestBudget, NearDeadline, ProducerDelay, Stalled, LaneAge, DLQAge: what the alarms look at.
+type Infra = topology.Infra
+
+// RedriveNumbers are the redrive function's own numbers. Begin with DefaultRedriveNumbers.
+//
+//   - Timeout: set by New from Infra.
+//   - PauseMargin: the time at the end of an invocation in which no cohort starts.
+//   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
+//   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
+//   - Rate, MaxRate, BacklogLimit: how fast a run sends.
+//   - Canary, CanaryWait: the jobs that go first.
+//   - Samples, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
+//   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
+type RedriveNumbers = topology.Redrive
+
+// DefaultNumbers returns the numbers of a system for which nothing was chosen.
+func DefaultNumbers() Numbers { return topology.Default() }
+
+// DefaultInfra is like DefaultNumbers.
+func DefaultInfra() Infra { return topology.DefaultInfra() }
+
+// DefaultRedriveNumbers is like DefaultNumbers.
+func DefaultRedriveNumbers() RedriveNumbers { return topology.DefaultRedrive() }
+
+// Props say what a system is made of. Kinds, WorkerCode and RedriveCode are required.
+type Props struct {
+	// Name begins the physical name of everything in the system. Two systems in one account and region
+	// have two names. The default is "acklast".
+	Name string
+	// Kinds are the kinds of job. They bring their tables, and what the worker may do.
+	Kinds []acklast.Kind
+	// WorkerCode and RedriveCode are the code of the two functions.
+	WorkerCode, RedriveCode Code
+	// Environment are the variables that the kinds read, for the worker. Kinds may grant by them.
+	Environment map[string]string
+
+	// Numbers, Infra and Redrive are the system's numbers; the zero value is the default.
+	Numbers Numbers
+	Infra   Infra
+	Redrive RedriveNumbers
+
+	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
+	// that slog names, and slog.LevelInfo by default. Metrics are log lines of a level that passes every filter.
+	LogLevel slog.Level
+	// CustomerKey encrypts queues and tables under a KMS key of the system's own.
+	CustomerKey bool
+	// DeletionProtection refuses to delete the tables, until it is taken away again.
+	DeletionProtection bool
+	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
+	DestroyData bool
+
+	// AlarmEmail receives the alarms through a topic that New makes. AlarmTopicARNs are topics of yours
+	// that receive them; the policy of each must let CloudWatch publish.
+	AlarmEmail     string
+	AlarmTopicARNs []string
+
+	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
+	// SQS, DynamoDB and what the kinds call.
+	VPC awsec2.IVpc
+	// Tags are put on everything that takes tags.
+	Tags map[string]string
+	// PermissionsBoundary bounds the roles of both functions.
+	PermissionsBoundary awsiam.IManagedPolicy
+}
+
+// withDefaults fills in what was not chosen.
+func (p Props) withDefaults() Props {
+	if p.Name == "" {
+		p.Name = topology.DefaultStack
+	}
+	if p.Numbers == (Numbers{}) {
+		p.Numbers = DefaultNumbers()
+	}
+	if p.Infra == (Infra{}) {
+		p.Infra = DefaultInfra()
+	}
+	if p.Redrive == (RedriveNumbers{}) {
+		p.Redrive = DefaultRedriveNumbers()
+		// In a short invocation the parts of it are shorter too.
+		p.Redrive.ScanTime = min(p.Redrive.ScanTime, p.Infra.RedriveTimeout/2)
+		p.Redrive.PauseMargin = min(p.Redrive.PauseMargin, p.Infra.RedriveTimeout/4)
+	}
+	p.Redrive.Timeout = p.Infra.RedriveTimeout
+	return p
+}
+
+var (
+	// The longest name made of the system's is a table's, and of 255 bytes; a function's may have 64.
+	systemName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
+	tableName  = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
+	email      = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+)
+
+// maxEnvironmentBytes is what Lambda allows for a function's environment.
+const maxEnvironmentBytes = 4096
+
+// logDays are the retention periods that CloudWatch Logs accepts, in days.
+var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+
+// Validate reports everything that is wrong with the props, each in a sentence. It does not look at the
+// code of the functions.
+func (p Props) Validate() error {
+	p = p.withDefaults()
+	errs := []error{p.Numbers.Validate(), p.Infra.Validate(p.Numbers), p.Redrive.Validate(p.Numbers)}
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(systemName.MatchString(p.Name),
+		"stack is %q, but a stack's name begins with a letter and has at most 50 letters, digits and hyphens", p.Name)
+	must(slices.Contains(logDays, p.logDays()), "log retention is %d days, but CloudWatch accepts only %v", p.logDays(), logDays)
+	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, p.LogLevel),
+		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", p.LogLevel)
+	must(p.AlarmEmail == "" || email.MatchString(p.AlarmEmail), "alarm e-mail is %q, which is no address", p.AlarmEmail)
+	must(!p.DeletionProtection || !p.DestroyData,
+		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
+	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
+		must(!p.reserved(name), "environment has %s, which New sets itself", name)
+	}
+	// Lambda counts names and values together; a queue's URL has about 100 bytes.
+	size := 0
+	for name, value := range p.workerEnvironment(topology.QueueURLs{}) {
+		size += len(name) + len(value)
+	}
+	for name, value := range p.Environment {
+		size += len(name) + len(value)
+	}
+	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
+	for _, k := range acklast.Describe(p.Kinds...) {
+		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
+			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
+			k.Name, k.Attempts.Time, p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin)
+		for _, t := range k.Tables {
+			must(tableName.MatchString(t.Name), "kind %s: table %q: a table's name has 1 to 100 letters, digits, hyphens, underscores and dots", k.Name, t.Name)
+		}
+	}
+	_, err := p.kindTables()
+	errs = append(errs, err)
+	_, err = p.kindGrants()
+	return errors.Join(append(errs, err)...)
+}
+
+// reserved says whether New sets the variable, or Lambda does.
+func (p Props) reserved(variable string) bool {
+	_, ours := p.workerEnvironment(topology.QueueURLs{})[variable]
+	return ours || strings.HasPrefix(variable, "AWS_LAMBDA_")
+}
+
+func (p Props) names() topology.Names { return topology.NamesOf(p.Name) }
+
+func (p Props) logDays() int { return int(p.Infra.LogRetention / (24 * time.Hour)) }
+
+// workerEnvironment is the part of the worker's environment that is not the kinds'.
+func (p Props) workerEnvironment(urls topology.QueueURLs) map[string]string {
+	env := worker.Environment(p.Name, urls, p.Numbers)
+	env[worker.EnvLogLevel] = p.LogLevel.String()
+	return env
+}
+
+func (p Props) redriveEnvironment(urls topology.QueueURLs) map[string]string {
+	env := redrive.Environment(p.Name, urls, p.Numbers, p.Redrive)
+	env[worker.EnvLogLevel] = p.LogLevel.String()
+	return env
+}

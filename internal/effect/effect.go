@@ -1,0 +1,274 @@
+// Package effect makes effects outside the database happen once, such as an e-mail that a provider
+// sends. No transaction covers the ledger and the provider.
+//
+// The provider may accept a request whose answer gets lost, and the worker may die or outlive its lease.
+// So a job is claimed before the call, under a key for the provider that never changes. A claim that
+// finds a call whose outcome nobody recorded looks the request up before anything else. If that tells
+// nothing, and a second request could have a second effect, the job ends as ambiguous: a person decides.
+//
+//	                       accepted, declined
+//	(absent) ──▶ running ────────────────────▶ done │ terminal │ expired
+//	   ▲  claim     │  ▲
+//	   │            │  └── claimed again: look up, then complete, send under the same key, or give up
+//	   │ unsent     ▼                                                                  │
+//	pending ◀── failed; or unresolved: the call's outcome is unknown                   ▼
+//	   ▲                                                                    isolated as ambiguous
+//	   └──────────────── decided "not sent", and put back ────────────────────────────┘
+//
+// The package knows no kind and no SDK: a kind supplies the calls, the ledger's store is an interface.
+package effect
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+)
+
+// Outcomes of a finished job, as the ledger keeps them. A kind adds its own.
+const (
+	// Sent: the provider accepted the request.
+	Sent = "sent"
+	// TooLate: the job's expiry passed before anything was sent.
+	TooLate = "expired"
+)
+
+// Abilities are what a provider can do. Leave a field false unless you are sure: a missing ability makes
+// more jobs ambiguous, a wrong one may have the effect twice.
+type Abilities struct {
+	// Deduplicates: of several requests under one key the provider accepts the first, and answers the
+	// others with the first one's result.
+	Deduplicates bool
+	// LooksUp: the provider can tell by the key whether it accepted a request.
+	LooksUp bool
+	// KeyWindow is for how long after a request the provider remembers its key, for both abilities.
+	KeyWindow time.Duration
+}
+
+// Call is the effect of one job.
+type Call struct {
+	// ExpiresAt is from when on nobody wants the effect; zero means never.
+	ExpiresAt time.Time
+	// Plan says whether the effect is still wanted: it returns "", or the outcome with which the job ends
+	// without a call. Nil wants every effect.
+	Plan func(ctx context.Context) (drop string, err error)
+	// Send makes exactly one request under the key. It returns the provider's id of the request, if it
+	// gave one, once the request is accepted. Its error is an *UnsentError when the request was certainly
+	// not accepted, and a *DeclinedError when the provider said no for good. Of every other error nobody
+	// knows whether the request was accepted.
+	Send func(ctx context.Context, key string) (requestID string, err error)
+	// Lookup returns the provider's id of the request under the key if the request was accepted. Its error
+	// is ErrNoRequest when the provider knows of none, and a *DeclinedError when the provider said no for
+	// good. Every other answer tells nothing, an empty id included. It is called only on a provider that
+	// LooksUp.
+	Lookup func(ctx context.Context, key string) (requestID string, err error)
+}
+
+// ErrNoRequest is the error of a look-up: the provider received no request under the key.
+var ErrNoRequest = errors.New("the provider knows of no such request")
+
+// UnsentError: the request was certainly not accepted. Err says why, and with its class whether another
+// attempt may help.
+type UnsentError struct{ Err error }
+
+func (e *UnsentError) Error() string { return e.Err.Error() }
+
+func (e *UnsentError) Unwrap() error { return e.Err }
+
+// DeclinedError: the provider said no for good, such as for its recipient. That is an answer and no
+// failure.
+type DeclinedError struct {
+	// Outcome is the outcome with which the job ends.
+	Outcome string
+}
+
+func (e *DeclinedError) Error() string { return "the provider declined: " + e.Outcome }
+
+// Ledger is what a Runner uses of the ledger's store.
+type Ledger interface {
+	// Claim claims the job in one conditional write and returns the entry as written.
+	Claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (ledger.Entry, error)
+	// Update reads the entry and changes it under optimistic concurrency.
+	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
+	// UpdateFrom is Update for a caller that knows the entry already.
+	UpdateFrom(ctx context.Context, found ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
+	// Learn appends evidence, whoever owns the entry.
+	Learn(ctx context.Context, rules ledger.Rules, key string, ev ledger.Evidence) (ledger.Entry, error)
+}
+
+// Options are what a Runner works with.
+type Options struct {
+	// Stack is the stack's name. The provider's keys are made of it.
+	Stack     string
+	Ledger    Ledger
+	Rules     ledger.Rules
+	Abilities Abilities
+	// Timeout is how long one call to the provider may take.
+	Timeout time.Duration
+	// AttemptLeft is the least time that an attempt has when it starts. Timeout must fit in.
+	AttemptLeft time.Duration
+	// LeaseSkew is the clock difference between workers that leases and the key's window tolerate.
+	LeaseSkew time.Duration
+	Now       func() time.Time
+	// Random returns a number in [0,1), for jitter.
+	Random func() float64
+}
+
+// Runner runs the jobs of one kind. It may be used concurrently.
+type Runner struct{ o Options }
+
+// New returns a runner. Its error says which option is wrong.
+func New(o Options) (*Runner, error) {
+	switch can := o.Abilities; {
+	case o.Timeout <= 0:
+		return nil, errors.New("an effect needs a timeout for its calls")
+	case o.Timeout > o.AttemptLeft:
+		return nil, fmt.Errorf("the timeout of a call is %v, but an attempt that is started has only %v to make it", o.Timeout, o.AttemptLeft)
+	case (can.Deduplicates || can.LooksUp) && can.KeyWindow <= 0:
+		return nil, errors.New("a provider that deduplicates or looks up needs a key window: no provider remembers a key for ever")
+	case can.KeyWindow < 0:
+		return nil, fmt.Errorf("the key window is %v, want a positive duration", can.KeyWindow)
+	}
+	return &Runner{o}, nil
+}
+
+// leaseJitter spreads the deliveries that wait for the end of one lease.
+const leaseJitter = 2 * time.Second
+
+// plan is what is to become of a job whose calls, if there were any, are all accounted for. The zero
+// plan is to send.
+type plan struct {
+	status  ledger.Status
+	outcome string
+	failure error
+}
+
+func (p plan) sends() bool { return p.status == "" && p.failure == nil }
+
+var expired = plan{status: ledger.Expired, outcome: TooLate}
+
+// errUnsettled: the entry is claimed, or has a call of unknown outcome. Only a claim may go on.
+var errUnsettled = errors.New("entry is not settled")
+
+// Run makes one attempt. The kind's plan is asked before the claim: between the claim and the call a
+// crash costs a look-up, or a person's time, so nothing else happens there.
+//
+//	plan: expired? wanted?        ──ends here──▶ Finish, unless the entry is unsettled
+//	claim                         ──refused────▶ duplicate, deferred, isolated
+//	unresolved before? look up    ──accepted───▶ complete      ──nobody can tell──▶ ambiguous
+//	call                          ──accepted───▶ complete      ──failed──▶ retried by the worker
+func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
+	todo, res, ok := r.plan(ctx, d, c)
+	if !ok {
+		return res
+	}
+	if !todo.sends() {
+		if res, settled := r.settle(ctx, d, todo); settled {
+			return res
+		}
+	}
+	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
+	if deadline, ok := ctx.Deadline(); ok {
+		// If the invocation's end cut the call short, its outcome would be unknown for no good reason.
+		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
+			return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %v left, less than the call's timeout of %v", left, r.o.Timeout)}
+		}
+		until = deadline.Add(r.o.LeaseSkew)
+	}
+	e, err := r.o.Ledger.Claim(ctx, r.o.Rules, d, ledger.Lease{Until: until, ProviderKey: providerKey(r.o.Stack, d.Key), ExpiresAt: c.ExpiresAt})
+	if err != nil {
+		if errors.Is(err, ledger.ErrUnavailable) {
+			// It may have been written, and only its answer is lost.
+			if kept := r.release(ctx, d); kept != nil {
+				err = fmt.Errorf("%w; release: %v", err, kept) //nolint:errorlint // the claim's error decides
+			}
+		}
+		return r.refused(d, err)
+	}
+	claimed := claim{r: r, d: d, c: c, e: e}
+	return claimed.run(ctx, todo)
+}
+
+// plan says what is to become of the job by the clock and by its kind. It is not ok when nothing can be
+// said now, such as when the kind's own table is in trouble; then the result is the attempt's.
+func (r *Runner) plan(ctx context.Context, d job.Delivery, c Call) (todo plan, res job.Result, ok bool) {
+	if r.late(c) {
+		return expired, res, true
+	}
+	if c.Plan == nil {
+		return plan{}, res, true
+	}
+	drop, err := c.Plan(ctx)
+	switch {
+	case err != nil:
+		if res = ledger.ResultOf(err, d.Token, r.o.Now()); res.Verdict != job.Failed {
+			return plan{}, res, false
+		}
+		return plan{failure: err}, res, true
+	case drop != "":
+		return plan{status: ledger.Terminal, outcome: drop}, res, true
+	}
+	return plan{}, res, true
+}
+
+func (r *Runner) late(c Call) bool { return !c.ExpiresAt.IsZero() && !r.o.Now().Before(c.ExpiresAt) }
+
+// settle ends a job that needs no call, without a claim: a claim whose answer got lost would leave
+// behind that a call may have been made. The job is not settled when its entry already says so.
+func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job.Result, settled bool) {
+	e, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		switch {
+		case e.Status.Final() || e.Status == ledger.Isolated:
+			return e, &ledger.RefusedError{Entry: e}
+		case e.Status == ledger.Running || e.Unresolved:
+			return e, errUnsettled
+		case todo.failure != nil:
+			return e, todo.failure
+		}
+		return r.o.Rules.Finish(e, d, todo.status, todo.outcome, r.o.Now())
+	})
+	switch {
+	case err == nil:
+		return job.Result{Verdict: job.Committed, Detail: e.Outcome}, true
+	case errors.Is(err, errUnsettled):
+		return job.Result{}, false
+	}
+	return ledger.ResultOf(err, d.Token, r.o.Now()), true
+}
+
+// release takes back a claim under which no call was made. Without that its mark would stand for a call
+// that nobody knows the outcome of. An error is no more than a mark that stays.
+func (r *Runner) release(ctx context.Context, d job.Delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), completeGrace)
+	defer cancel()
+	_, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		return r.o.Rules.Release(e, d.Token)
+	})
+	if errors.Is(err, ledger.ErrLeaseLost) || errors.Is(err, ledger.ErrFinal) {
+		return nil // the claim was not written, or is another delivery's now
+	}
+	return err
+}
+
+// refused says what a claim that was not granted means for its delivery.
+func (r *Runner) refused(d job.Delivery, err error) job.Result {
+	res := ledger.ResultOf(err, d.Token, r.o.Now())
+	var found *ledger.RefusedError
+	if errors.As(err, &found) && found.Entry.Status == ledger.Running && !res.Until.IsZero() {
+		res.Until = res.Until.Add(time.Duration(r.o.Random() * float64(leaseJitter)))
+	}
+	return res
+}
+
+// providerKey is the job's idempotency key at the provider. It follows from the stack and the job's key
+// alone. So it never changes, two stacks that share an account never meet, and no id reaches the
+// provider that is not meant for it.
+func providerKey(stack, jobKey string) string {
+	sum := sha256.Sum256([]byte(stack + "\x00" + jobKey))
+	return "acklast-" + hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,52 @@
+package effect
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+
+	"acklast/internal/job"
+)
+
+// HTTPClient makes requests, as *http.Client and the clients of SDKs do.
+type HTTPClient interface {
+	Do(req *http.Request) (*http.Response, error)
+}
+
+// OneRequest makes one request, exactly once. Its error is an *UnsentError when the request was certainly
+// not written: it got no connection, because the name, the dial or the TLS handshake failed. From the
+// moment of the connection a write may be under way, also after the request was cancelled.
+func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
+	var asked, connected atomic.Bool
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	}))
+	// The transport repeats a POST that has an idempotency key by itself when a reused connection breaks,
+	// and a client follows a redirect with the same body. Without GetBody neither can.
+	req.GetBody = nil
+	// A transport that reports nothing to the trace says nothing. net/http's own reports every connection.
+	reports := false
+	if c, ok := client.(*http.Client); ok {
+		once := *c
+		once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		client = &once
+		_, reports = c.Transport.(*http.Transport)
+	}
+	res, err := client.Do(req)
+	if err == nil {
+		return res, nil
+	}
+	// The URL error itself quotes an address that may carry a credential.
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if !connected.Load() && (reports || asked.Load()) {
+		return nil, &UnsentError{Err: &job.Failure{Class: job.Transient, Err: fmt.Errorf("no connection: %w", err)}}
+	}
+	return nil, &job.Failure{Class: job.Transient, Err: fmt.Errorf("no answer: %w", err)}
+}

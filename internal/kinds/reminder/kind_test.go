@@ -1,0 +1,222 @@
+package reminder_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sivchari/kumo"
+
+	"acklast"
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/topology"
+)
+
+func environment(variables map[string]string) func(string) string {
+	return func(name string) string { return variables[name] }
+}
+
+// What is wrong with its environment keeps the kind, and with it the worker, from starting.
+func TestTheKindNamesAWrongVariableAtItsStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"SES without its sender": {map[string]string{reminder.EnvProvider: "ses"}, reminder.EnvSESFrom},
+		"a call longer than an attempt": {map[string]string{
+			reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example", reminder.EnvTimeout: "30s",
+		}, reminder.EnvTimeout},
+	} {
+		services := acklast.NewServices(awsAt(t, "http://127.0.0.1:1"), "s", time.Now)
+		services.Getenv = environment(tt.env)
+		if _, err := reminder.Kind().Start(t.Context(), services); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Start() = %v, want an error that names %s", name, err, tt.want)
+		}
+	}
+}
+
+// bench runs reminders on the embedded AWS.
+type bench struct {
+	*testing.T
+	subscriptions *reminder.Subscriptions
+	services      acklast.Services
+	provider      *fakeprovider.Server
+}
+
+func newBench(t *testing.T) *bench {
+	srv := kumo.NewServer()
+	t.Cleanup(srv.Close)
+	cfg := awsAt(t, srv.URL)
+	names := topology.NamesOf("kind")
+	if err := dynamo.CreateTables(t.Context(), awsclient.DynamoDB(cfg), names, acklast.Describe(reminder.Kind())[0].Tables...); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{
+		T: t, subscriptions: reminder.NewSubscriptions(awsclient.DynamoDB(cfg), names.Table("subscriptions")),
+		services: acklast.NewServices(cfg, "kind", func() time.Time { return t0 }), provider: box(t, fakeprovider.Options{}),
+	}
+	b.services.Getenv = environment(map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: b.provider.URL()})
+	return b
+}
+
+// try sends one reminder about a subscription.
+func (b *bench) try(p reminder.Payload) acklast.Tried {
+	b.Helper()
+	body, err := p.Job(time.Time{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	kind, err := reminder.Kind().Start(b.Context(), b.services)
+	if err != nil {
+		b.Fatal(err)
+	}
+	got, err := kind.Try(b.Context(), body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return got
+}
+
+func TestThePolicy(t *testing.T) {
+	b := newBench(t)
+	for outcome, change := range map[string]func(*reminder.Subscription){
+		reminder.Cancelled:    func(s *reminder.Subscription) { s.Cancelled = true },
+		reminder.Renewed:      func(s *reminder.Subscription) { s.RenewsAt = s.RenewsAt.Add(time.Hour) },
+		reminder.Unsubscribed: func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS, reminder.Email} },
+		reminder.PlanChanged:  func(s *reminder.Subscription) { s.Plan = "basic" },
+		reminder.Sent:         func(s *reminder.Subscription) { s.Unsubscribed = []reminder.Channel{reminder.SMS} },
+	} {
+		p := payload()
+		p.ReminderID, p.SubscriptionID, p.Recipient = outcome, "sub-"+outcome, "customer-"+outcome
+		sub := reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}
+		change(&sub)
+		if err := b.subscriptions.Put(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.try(p); got.Verdict != acklast.Committed || got.Outcome != outcome {
+			t.Errorf("%s: %+v", outcome, got)
+		}
+		want := 0
+		if outcome == reminder.Sent {
+			want = 1
+		}
+		if got := len(b.provider.Accepted(p.Recipient)); got != want {
+			t.Errorf("%s: %d acceptances, want %d", outcome, got, want)
+		}
+	}
+}
+
+// The subscription keeps milliseconds, whatever the payload has, and its writer may round.
+func TestRenewalsAreComparedInTheTablesPrecision(t *testing.T) {
+	b := newBench(t)
+	for name, tt := range map[string]struct {
+		payload, table time.Duration // after t0
+		want           string
+	}{
+		"cut off":             {500_500 * time.Microsecond, 500 * time.Millisecond, reminder.Sent},
+		"rounded up":          {500_500 * time.Microsecond, 501 * time.Millisecond, reminder.Sent},
+		"a millisecond later": {500 * time.Millisecond, 501 * time.Millisecond, reminder.Renewed},
+	} {
+		p := payload()
+		p.ReminderID, p.SubscriptionID, p.RenewsAt = name, "sub-"+name, t0.Add(tt.payload)
+		if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: t0.Add(tt.table)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.try(p); got.Outcome != tt.want {
+			t.Errorf("%s: %+v, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestAReminderThatCannotBeSent(t *testing.T) {
+	b := newBench(t)
+	if got := b.try(payload()); got.Verdict != acklast.Failed || !strings.Contains(fmt.Sprint(got.Err), "sub-7") {
+		t.Errorf("no subscription: %+v", got)
+	}
+	late := payload()
+	late.ReminderID, late.ExpiresAt = "late", t0
+	if got := b.try(late); got.Verdict != acklast.Committed || got.Outcome != reminder.TooLate {
+		t.Errorf("expired: %+v", got)
+	}
+	b.services.Getenv = environment(nil)
+	if got := b.try(payload()); got.Verdict != acklast.Failed || !strings.Contains(fmt.Sprint(got.Err), reminder.EnvProvider) {
+		t.Errorf("no provider: %+v", got)
+	}
+	if sends, _ := b.provider.Requests(); sends != 0 {
+		t.Errorf("%d requests at the provider", sends)
+	}
+}
+
+// The worker may read subscriptions, and reach the provider that the environment chooses and no other.
+func TestGrants(t *testing.T) {
+	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
+	grants := reminder.Kind().Grants
+	for name, tt := range map[string]struct {
+		config reminder.Config
+		want   []string
+	}{
+		"none":                  {reminder.Config{}, nil},
+		"http":                  {reminder.Config{Provider: "http", URL: "https://p.example", SecretARN: secret}, []string{secret + " secretsmanager:GetSecretValue"}},
+		"http without a secret": {reminder.Config{Provider: "http", URL: "https://p.example"}, nil},
+		"ses": {reminder.Config{Provider: "ses", SESFrom: "billing@example.com"}, []string{
+			"arn:{partition}:ses:{region}:{account}:identity/billing@example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:template/* ses:SendEmail ses:SendTemplatedEmail",
+		}},
+		"ses with a configuration set": {reminder.Config{Provider: "ses", SESFrom: "billing@example.com", SESSet: "renewals"}, []string{
+			"arn:{partition}:ses:{region}:{account}:identity/billing@example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:template/* ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:configuration-set/renewals ses:SendEmail ses:SendTemplatedEmail",
+		}},
+	} {
+		all, err := grants(environment(tt.config.Environment()))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got []string
+		for _, g := range all {
+			got = append(got, g.Table+g.Resource+" "+strings.Join(g.Actions, " "))
+		}
+		if want := append([]string{"subscriptions dynamodb:GetItem"}, tt.want...); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	if _, err := grants(environment(map[string]string{reminder.EnvProvider: "smtp"})); err == nil || !strings.Contains(err.Error(), reminder.EnvProvider) {
+		t.Errorf("a wrong environment: %v, want it to name %s", err, reminder.EnvProvider)
+	}
+}
+
+// Every variable that a configuration is written to is one that the description lists.
+func TestTheDescriptionListsTheEnvironment(t *testing.T) {
+	d := acklast.Describe(reminder.Kind())[0]
+	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x",
+		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1}}
+	var want, got []string
+	for name := range full.Environment() {
+		want = append(want, name)
+	}
+	for _, v := range d.Environment {
+		got = append(got, v.Name)
+		if v.Help == "" {
+			t.Errorf("%s has no help", v.Name)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the description lists %q, want %q", got, want)
+	}
+	if !slices.Equal(d.Masked, []string{"recipient"}) {
+		t.Errorf("masked %q", d.Masked)
+	}
+	if !json.Valid([]byte(d.Samples[0].Body)) {
+		t.Error("the sample is no JSON")
+	}
+}
