@@ -66,6 +66,14 @@ type AuditRecord struct {
 	Payload []byte `json:"payload,omitempty"`
 }
 
+// deed is the line of an action on a run or a plan as a whole.
+func (s *Service) deed(req Request, subject string, what Step) AuditRecord {
+	return AuditRecord{Run: deeds, Message: subject, At: s.now().UTC(), What: what, By: req.By, Reason: req.Reason}
+}
+
+// deeds is what the lines of actions on runs, plans and the switch are kept under.
+const deeds = "deeds"
+
 // settles says whether the step means that nothing is left to be done for its message.
 func (s Step) settles() bool {
 	switch s {

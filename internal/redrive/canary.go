@@ -54,7 +54,7 @@ func (d *drive) awaitCanary(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.plan.Crashed || d.keyless > 0 {
+	if d.plan.People || d.keyless > 0 {
 		d.run.Canary = CanaryPeople
 		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key: look at the worker's errors and the DLQ, then run it again")
 	}

@@ -22,7 +22,9 @@ const (
 	Remove Action = "remove"
 	// Late: past what its kind's late policy allows; kept until it is discarded.
 	Late Action = "late"
-	// Never: malformed; redriven only when named by id, with an approval.
+	// Unsure: its entry could not be read.
+	Unsure Action = "unsure"
+	// Never: malformed, or of a kind that this version does not know; redriven only when named by id, with an approval.
 	Never Action = "never"
 	// NeedsDecision: ambiguous, and nobody decided.
 	NeedsDecision Action = "needs-decision"
@@ -50,6 +52,8 @@ type candidate struct {
 	read    job.Decoded
 	readErr error
 	entry   ledger.Entry
+	// lookErr is why the entry could not be read.
+	lookErr error
 }
 
 // digest tells two payloads under one key apart. Of a body that is not decoded it is the body's own.
@@ -107,6 +111,8 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 	e := c.entry
 	keyless := c.read.Key == ""
 	switch {
+	case c.lookErr != nil:
+		return Unsure, "its entry cannot be read: " + job.SafeText(c.lookErr.Error()), ""
 	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
 		return Foreign, "neither a job nor a message of the worker's", ""
 	case e.Status.Final():
@@ -124,6 +130,11 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 			return Never, "it is malformed, and will be again", ""
 		}
 		return Redrive, "named by id", "it is malformed"
+	case c.readErr != nil && c.memory.Class != job.Crashed:
+		if !named {
+			return Never, "its kind is not known to this version", ""
+		}
+		return Redrive, "named by id", "its kind is not known to this version"
 	case (e.Version == 0 || e.Status == ledger.Isolated) && c.generation() >= maxRedrives:
 		why = fmt.Sprintf("it was redriven %d times", c.generation())
 		if !named {

@@ -113,8 +113,8 @@ type Plan struct {
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
 	Canary        int `json:"canary"`
-	// Crashed says that convicted jobs without a key are among them, whose canary people have to judge.
-	Crashed bool `json:"crashed,omitempty"`
+	// People says that jobs without a key are among them, whose canary people have to judge.
+	People bool `json:"people,omitempty"`
 
 	// Approval says what it needs one for; empty when it needs none.
 	Approval       string    `json:"approval,omitempty"`

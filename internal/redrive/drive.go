@@ -87,6 +87,11 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 			return &d.run, err
 		}
 	}
+	if d.run.State == Revoked {
+		if err := d.s.giveBack(ctx, d.run.ID); err != nil {
+			return &d.run, err
+		}
+	}
 	d.lock.Owner, d.lock.Until = "", time.Time{}
 	if _, err := d.s.put(ctx, d.lrec, d.lock); err != nil && !errors.Is(err, ErrChanged) {
 		return &d.run, fmt.Errorf("release lock: %w", err)

@@ -41,8 +41,12 @@ type world struct {
 	sentAt []time.Time
 	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
 	run func(w *world, m job.Message)
+	// longest is the longest visibility that a receive asked for.
+	longest time.Duration
 	// latency is what every call takes.
 	latency time.Duration
+	// unreadable is the key of an entry that cannot be read.
+	unreadable string
 	// onSend is called, unlocked, after a send.
 	onSend func()
 	// lag is how old the counts are that a queue tells; past are its counts so far.
@@ -102,7 +106,13 @@ func (w *world) oneOf(name string) (before, after error) {
 // The ledger.
 
 func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
-	err = w.call("ledger.get", func() error { e = w.entries[key]; return nil })
+	err = w.call("ledger.get", func() error {
+		if key == w.unreadable && key != "" {
+			return errOutage
+		}
+		e = w.entries[key]
+		return nil
+	})
 	return e, err
 }
 
@@ -186,6 +196,7 @@ type queues struct{ *world }
 func (q queues) Receive(_ context.Context, from job.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
 	err = q.call("receive", func() error {
 		now := time.Now()
+		q.longest = max(q.longest, visibility)
 		if q.limit > 0 && q.depth(from).InFlight >= q.limit {
 			return nil
 		}

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"acklast/internal/job"
+	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
+	"acklast/internal/topology"
 )
 
 // retries is a worker of which every attempt fails, to be tried again later.
@@ -318,4 +320,135 @@ func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
 			t.Errorf("after that: %+v", got)
 		}
 	})
+}
+
+// Jobs of a kind that this version does not know would bounce, unjudged.
+func TestJobsOfAnUnknownKindAreNotRedriven(t *testing.T) {
+	b := newBench(t)
+	for i := range 90 {
+		b.put(job.DLQ, job.Message{Body: fmt.Sprintf(`{"kind":"newer","payload":{"id":"%d"}}`, i),
+			Memory: job.Memory{Class: job.Rejected, Cause: job.CausePermanent, Error: "kind is not known", At: time.Now()}})
+	}
+	b.refused(planOf(all), "90 never (its kind is not known to this version)")
+}
+
+// hiddenOn counts the messages of the DLQ that nobody can receive now.
+func (b *bench) hiddenOn() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.queues[job.DLQ] {
+		if m.visible.After(time.Now()) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestALookHidesNothingAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.latency = 30 * time.Millisecond
+		for i := range 10_000 {
+			b.put(job.DLQ, job.Message{Body: body(fmt.Sprint("j", i)), Memory: job.Memory{Class: job.Transient}})
+		}
+		b.must(redrive.Request{Action: "inspect"})
+		if n := b.hiddenOn(); n != 0 {
+			t.Errorf("%d messages are hidden after the look", n)
+		}
+		if b.longest > b.Numbers.Hide {
+			t.Errorf("messages were hidden for %v, want at most %v", b.longest, b.Numbers.Hide)
+		}
+	})
+}
+
+// What a look holds stays hidden while it goes on, however long that takes.
+func TestALongLookSeesEveryMessageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.ScanTime = time.Hour
+		b.latency = time.Second // 100 receives with their joins: longer than messages are hidden at a time
+		b.many(1000)
+		got := b.must(redrive.Request{Action: "inspect"})
+		if got.Scan.Seen != 1000 || got.Scan.Partial != "" {
+			t.Errorf("saw %d of 1000, partial %q", got.Scan.Seen, got.Scan.Partial)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, m := range b.queues[job.DLQ] {
+			if m.ReceiveCount != 1 {
+				t.Fatalf("%s was received %d times", m.ID, m.ReceiveCount)
+			}
+		}
+	})
+}
+
+func TestOneUnreadableEntryIsNamedAndStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(20)
+		b.unreadable = key("j0007")
+		resp := b.must(planOf(all))
+		if n := resp.Plan.Actions[redrive.Unsure]; n != 1 {
+			t.Errorf("actions %v, want one unsure", resp.Plan.Actions)
+		}
+		named := false
+		for _, g := range resp.Groups {
+			for _, s := range g.Samples {
+				named = named || s.Action == redrive.Unsure && s.Job == key("j0007")
+			}
+		}
+		if !named {
+			t.Errorf("the job is not named in %+v", resp.Groups)
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: resp.Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 19})
+		results := b.must(redrive.Request{Action: "discard", Messages: []string{b.queues[job.DLQ][0].ID}, By: "a", Reason: "b"}).Results
+		if len(results) != 1 || results[0].Result != "unsure" {
+			t.Errorf("discard %+v, want unsure", results)
+		}
+	})
+}
+
+func TestALookDuringARunReceivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(50)
+		req := planOf(all)
+		req.RatePerSecond = 1
+		plan := b.must(req).Plan
+		done := make(chan *redrive.Run)
+		go func() { done <- b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run }()
+		time.Sleep(10 * time.Second)
+		hidden := b.hiddenOn()
+		got := b.must(redrive.Request{Action: "inspect"})
+		if got.Run == nil || got.Run.ID != plan.Run {
+			t.Errorf("answered with run %+v, want %s", got.Run, plan.Run)
+		}
+		if n := b.hiddenOn(); n > hidden {
+			t.Errorf("the look hid %d messages", n-hidden)
+		}
+		b.refused(planOf(all), "is going on")
+		b.refused(redrive.Request{Action: "discard", Messages: []string{"m"}, By: "a", Reason: "b"}, "is going on")
+		b.wantDone(<-done, map[redrive.Ending]int{redrive.Succeeded: 50})
+	})
+}
+
+func TestAThrottledKeyIsNotForbidden(t *testing.T) {
+	for _, code := range []string{"KmsThrottled", "KMS.ThrottlingException"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.run = completes(map[string]int{})
+			b.many(20)
+			refusing := lanes.New(refusingSQS{code: code}, topology.QueueURLs{Recovery: "x"})
+			b.sendErr = func(m job.Message) error {
+				return refusing.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m}})[0]
+			}
+			plan := b.must(planOf(all)).Plan
+			b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltCall, "nothing of a cohort was confirmed")
+			b.sendErr = nil
+			b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 20})
+		})
+	}
 }

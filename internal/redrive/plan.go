@@ -11,8 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"acklast/internal/job"
 )
 
 // partSize is how many targets one document of a plan holds: below an item's 400 KB with the longest keys.
@@ -38,6 +36,9 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	}
 	if req.Canary < 0 {
 		return Plan{}, nil, Scan{}, refuse("canary is %d, want at least 1, or 0 for the default of %d", req.Canary, s.numbers.Canary)
+	}
+	if err := s.free(ctx, ""); err != nil {
+		return Plan{}, nil, Scan{}, err
 	}
 	items, sc, err := s.survey(ctx, f)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 		if it.action != Redrive {
 			continue
 		}
-		p.Crashed = p.Crashed || it.class == job.Crashed && it.key == ""
+		p.People = p.People || it.key == ""
 		if it.guard != "" {
 			guards[it.guard] = true
 		}

@@ -71,15 +71,19 @@ func (s *Service) begin(ctx context.Context, req Request, p Plan) error {
 	if err := s.free(ctx, p.Run); err != nil {
 		return err
 	}
-	run := Run{
-		ID: p.Run, Plan: p.ID, State: Halted, Code: HaltNotBegun, By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
-		Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
-		Total: p.acting(), Counts: map[Step]int{}, Endings: map[Ending]int{}, RatePerSecond: p.RatePerSecond,
-	}
+	run := s.newRun(req, p)
 	if err := s.create(ctx, pkRun(run.ID), skRun, run); !errors.Is(err, ErrChanged) {
 		return err
 	}
 	return nil
+}
+
+func (s *Service) newRun(req Request, p Plan) Run {
+	return Run{
+		ID: p.Run, Plan: p.ID, State: Halted, Code: HaltNotBegun, By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
+		Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
+		Total: p.acting(), Counts: map[Step]int{}, Endings: map[Ending]int{}, RatePerSecond: p.RatePerSecond,
+	}
 }
 
 // switchedOff refuses while the kill switch is on.

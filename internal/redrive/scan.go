@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -185,26 +186,20 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 // survey scans and joins every message with its entry. The items are of messages seen once each.
 func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	var items []item
-	var batch []lanes.Received
-	flush := func() error {
-		found := make([]item, len(batch))
-		var group errgroup.Group
-		for i, m := range batch {
-			group.Go(func() (err error) {
-				found[i], err = s.look(ctx, m, f)
-				return err
-			})
+	joining := make([]lanes.Received, 0, batch)
+	flush := func() {
+		found := make([]item, len(joining))
+		var group sync.WaitGroup
+		for i, m := range joining {
+			group.Go(func() { found[i] = s.look(ctx, m, f) })
 		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
+		group.Wait()
 		for _, it := range found {
 			if f.matches(it, s.now()) {
 				items = append(items, it)
 			}
 		}
-		batch = batch[:0]
-		return nil
+		joining = joining[:0]
 	}
 	missing := len(f.Messages)
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
@@ -214,36 +209,31 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 			}
 			missing--
 		}
-		batch = append(batch, m)
-		if len(batch) == 10 || len(f.Messages) > 0 {
-			if err := flush(); err != nil {
-				return false, err
-			}
+		joining = append(joining, m)
+		if len(joining) == cap(joining) || len(f.Messages) > 0 {
+			flush()
 		}
 		return len(f.Messages) == 0 || missing > 0, nil
 	})
-	if err == nil {
-		err = flush()
-	}
+	flush()
 	if len(f.Messages) > 0 && missing == 0 {
 		sc.Partial = "" // all that was named was found
 	}
 	return items, sc, err
 }
 
-// joined reads a message and its entry. Bodies of convicted jobs are not decoded: they may kill who
-// decodes them.
-func (s *Service) joined(ctx context.Context, m lanes.Received) (candidate, error) {
+// joined reads a message and its entry. An entry that cannot be read makes this message alone unsure. Bodies
+// of convicted jobs are not decoded: they may kill who decodes them.
+func (s *Service) joined(ctx context.Context, m lanes.Received) candidate {
 	c := s.readBody(m)
 	if c.read.Key == "" {
-		return c, nil
+		return c
 	}
-	var err error
-	c.entry, err = s.ledger.Get(ctx, c.read.Key)
-	if m.Memory.Class == job.Crashed {
+	c.entry, c.lookErr = s.ledger.Get(ctx, c.read.Key)
+	if m.Memory.Class == job.Crashed && c.lookErr == nil {
 		c = c.unread()
 	}
-	return c, err
+	return c
 }
 
 // unread holds a convict's key, which is only its message's word, against the entry: no other job was
@@ -268,11 +258,8 @@ func (s *Service) readBody(m lanes.Received) candidate {
 	return c
 }
 
-func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, error) {
-	c, err := s.joined(ctx, m)
-	if err != nil {
-		return item{}, err
-	}
+func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
+	c := s.joined(ctx, m)
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
@@ -290,7 +277,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, e
 		it.error = c.entry.LastError
 	}
 	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
-	return it, nil
+	return it
 }
 
 // delivery is a message of the DLQ as the ledger's rules want it.
