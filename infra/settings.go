@@ -174,8 +174,8 @@ func ParseSettings(context map[string]any) (Settings, error) {
 }
 
 var (
-	address  = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	topicARN         = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
 func (s Settings) validate() error {
@@ -192,8 +192,46 @@ func (s Settings) validate() error {
 	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
 		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
 		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
+	for _, one := range s.providerSettings() {
+		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
+			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))
+	}
+	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || strings.HasPrefix(s.Reminders.URL, "https://"),
+		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
+	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
+		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
+}
+
+// providerSetting is a setting about the provider of reminders.
+type providerSetting struct {
+	name string
+	set  bool
+	of   []string // the providers that it is for
+}
+
+func (s Settings) providerSettings() []providerSetting {
+	r := s.Reminders
+	http, ses := []string{reminder.ProviderHTTP}, []string{reminder.ProviderSES}
+	return []providerSetting{
+		{"providerTimeout", r.Timeout != 0, []string{reminder.ProviderHTTP, reminder.ProviderSES}},
+		{"providerUrl", r.URL != "", http},
+		{"providerSecretArn", r.SecretARN != "", http},
+		{"providerDeduplicates", r.Abilities.Deduplicates, http},
+		{"providerLooksUp", r.Abilities.LooksUp, http},
+		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"sesFrom", r.SESFrom != "", ses},
+		{"sesConfigurationSet", r.SESSet != "", ses},
+	}
+}
+
+// checkRegion checks what must lie in the region that is deployed to, which may be unknown.
+func (s Settings) checkRegion(region string) error {
+	if parts := strings.Split(s.AlarmTopicARN, ":"); region != "" && len(parts) > 3 && parts[3] != region {
+		return fmt.Errorf("settings:\nalarm topic is %q, but alarms of %s reach topics of %s only", s.AlarmTopicARN, region, region)
+	}
+	return nil
 }
 
 // props are what the settings make of the system, but for what the CDK or a build makes.

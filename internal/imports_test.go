@@ -45,6 +45,7 @@ var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
 	"internal/env":                {},
+	"internal/version":            {},
 	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},

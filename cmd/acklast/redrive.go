@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,6 +24,7 @@ import (
 	"acklast/internal/redrive"
 	"acklast/internal/retry"
 	"acklast/internal/topology"
+	"acklast/internal/version"
 )
 
 // What may be redriven is the redrive function's to say. These commands put requests and answers into
@@ -38,6 +40,9 @@ const beginLimit = 15 * time.Second
 type governor struct {
 	*target
 	lambda *lambda.Client
+	stderr io.Writer
+	// skew says once that the function has another version.
+	skew sync.Once
 }
 
 func (a *app) govern(ctx context.Context) (*governor, error) {
@@ -45,7 +50,7 @@ func (a *app) govern(ctx context.Context) (*governor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &governor{target: t, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
+	return &governor{target: t, stderr: a.stderr, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
 		overrule(&o.BaseEndpoint, a.endpoint)
 		o.RetryMaxAttempts = 1 // a request that takes long must not be made twice
 	})}, nil
@@ -76,6 +81,11 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	if err := json.Unmarshal(out.Payload, &resp); err != nil {
 		return resp, fmt.Errorf("the redrive function's answer is not readable: %w", err)
 	}
+	g.skew.Do(func() {
+		if skew := version.Skew("redrive", resp.Version); skew != "" {
+			say(g.stderr, "Note: %s\n", skew)
+		}
+	})
 	if resp.Refused != "" {
 		return resp, refuse("refused: %s", resp.Refused)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
@@ -216,7 +217,11 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 		`kind b has a table "own", which kind a has with other keys`: {Kinds: []acklast.Kind{
 			kind("a", own), kind("b", []acklast.Table{{Name: "own", PartitionKey: "other"}})}},
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
-		`environment has ACKLAST_STACK, which New sets`:     {Environment: map[string]string{"ACKLAST_STACK": "x"}},
+		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
+		`kind slow: attempt time is 1h0m0s, above worker timeout`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
+			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
+		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
+		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

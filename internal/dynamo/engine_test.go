@@ -45,6 +45,9 @@ type engine struct {
 	// transacts says whether the engine knows TransactWriteItems. What is about nothing else does not run
 	// where it does not.
 	transacts bool
+	// allReasons says whether a cancelled transaction tells of every condition that failed. minidyn stops at
+	// the first.
+	allReasons bool
 	// hasTTL says whether the engine knows UpdateTimeToLive.
 	hasTTL bool
 	// removes says whether REMOVE takes a top-level attribute away. minidyn parses it and does nothing.
@@ -58,7 +61,7 @@ func TestKumo(t *testing.T) {
 	t.Parallel()
 	srv := kumo.NewServer()
 	t.Cleanup(srv.Close)
-	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, hasTTL: true, removes: true, indexesUpdates: true})
+	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, allReasons: true, hasTTL: true, removes: true, indexesUpdates: true})
 }
 
 func TestMinidyn(t *testing.T) {

@@ -73,7 +73,7 @@ func TestIsolatedIntact(t *testing.T) {
 		"seal": {Type: "Binary.sha", Binary: []byte{0, 1, 0xFE, 0xFF}},
 	}
 	s.send(body, attributes)
-	m := s.fromDLQ(body)
+	m := s.takeFromDLQ(body)
 	if len(m.Attributes) != len(attributes) {
 		t.Errorf("attributes %v", m.Attributes)
 	}
@@ -116,7 +116,7 @@ func TestOneIsPutBackByHand(t *testing.T) {
 	}
 	s.wantAvailable(100)
 
-	again := s.fromDLQ(s.body(other))
+	again := s.takeFromDLQ(s.body(other))
 	if again.ID != left.ID || !maps.EqualFunc(again.Attributes, left.Attributes, func(a, b job.Attribute) bool { return a.String == b.String }) || again.Memory != left.Memory {
 		t.Errorf("the other one changed: %+v, was %+v", again, left)
 	}
@@ -173,7 +173,7 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 		t.Errorf("the good neighbour: %+v", e)
 	}
 	for _, body := range bodies {
-		if m := s.fromDLQ(body); m.Memory.Class != job.Invalid || m.Memory.Error == "" {
+		if m := s.takeFromDLQ(body); m.Memory.Class != job.Invalid || m.Memory.Error == "" {
 			t.Errorf("%.40q: memory %+v", body, m.Memory)
 		}
 	}

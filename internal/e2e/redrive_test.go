@@ -55,9 +55,7 @@ func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 // newGovernedOf is newGoverned with so many processes of the redrive function.
 func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *governed {
 	t.Helper()
-	if deployed() || os.Getenv(envData) != "" {
-		t.Skip("breaks things on purpose, which only the embedded AWS allows")
-	}
+	needsEmbedded(t)
 	t.Parallel()
 	binary, err := redriver()
 	if err != nil {
@@ -355,6 +353,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 
 // SIGKILL of the redrive process at every step, each on queues of its own: before the call and after it.
 func TestRedriveKilledAnywhere(t *testing.T) {
+	needsEmbedded(t)
 	steps := map[string]struct {
 		operation string
 		match     string

@@ -29,6 +29,7 @@ const (
 	KeyDetail       = "detail"
 	KeyError        = "error"
 	KeyRun          = "run"
+	KeyVersion      = "version"
 	KeyStack        = "stack_trace" // "stack" is a dimension of the metrics in the same log group
 )
 

@@ -117,8 +117,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 }
 
 var (
-	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
-	address   = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*?\s]+$`)
+	// Both become resources of a policy, where * and ? would stand for anything.
+	address = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
 )
 
 // abilities are those of the chosen provider.
