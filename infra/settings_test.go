@@ -77,6 +77,8 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
 		{`SES's configuration set is "all/*", but its name has`, map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
+		{`paused has "dlq", want source or recovery`, set("paused", "source,dlq")},
+		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
@@ -100,6 +102,18 @@ func TestAlarmTopicLiesInTheRegion(t *testing.T) {
 	} {
 		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", region, err, want)
+		}
+	}
+}
+
+func TestPausedNamesLanes(t *testing.T) {
+	for paused, want := range map[string][2]bool{"": {}, "source": {true, false}, "recovery, source": {true, true}} {
+		s, err := ParseSettings(set("paused", paused))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.props(); p.PauseSource != want[0] || p.PauseRecovery != want[1] {
+			t.Errorf("%q pauses source %v, recovery %v", paused, p.PauseSource, p.PauseRecovery)
 		}
 	}
 }

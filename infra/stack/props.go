@@ -96,6 +96,10 @@ type Props struct {
 	AlarmEmail     string
 	AlarmTopicARNs []string
 
+	// PauseSource and PauseRecovery deploy a lane paused, or keep it so. A later deployment without them
+	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
+	PauseSource, PauseRecovery bool
+
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
 	// SQS, DynamoDB and what the kinds call.
 	VPC awsec2.IVpc
