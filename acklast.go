@@ -232,6 +232,9 @@ func (a *attempt) committing(outcome string, err error) error {
 	return err
 }
 
+// errNoCommit: Run returned nil without a commit, which is a mistake in the kind.
+var errNoCommit = errors.New("the kind's Run returned nil without a commit")
+
 func (a *attempt) result(err error) job.Result {
 	if a.committed {
 		return job.Result{Verdict: job.Committed, Detail: a.outcome}
@@ -240,7 +243,7 @@ func (a *attempt) result(err error) job.Result {
 		return *a.ended
 	}
 	if err == nil {
-		err = errors.New("the kind's Run returned without a commit")
+		err = errNoCommit
 	}
 	return ledger.ResultOf(err, a.delivery.Token, a.services.Now())
 }

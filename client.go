@@ -137,9 +137,9 @@ func (m Message) move(now time.Time) (lanes.Move, error) {
 	if err != nil {
 		return lanes.Move{}, fmt.Errorf("encode payload: %w", err)
 	}
-	body, err := json.Marshal(job.Envelope{Kind: m.Kind, NotBefore: m.NotBefore, Deadline: m.Deadline, Payload: payload})
+	body, err := job.Envelope{Kind: m.Kind, NotBefore: m.NotBefore, Deadline: m.Deadline, Payload: payload}.Encode()
 	if err != nil {
-		return lanes.Move{}, fmt.Errorf("encode job: %w", err)
+		return lanes.Move{}, err
 	}
 	if _, err := job.Decode(body); err != nil { // the rules of an envelope are the reader's
 		return lanes.Move{}, err

@@ -37,6 +37,7 @@ var mayUse = map[string][]string{
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":             {".", "internal/demo", "cmd/", "infra/"},
 	"internal/effect":              {"."},
+	"internal/memdb":               {"."},
 	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra"},
 }
 
@@ -46,6 +47,7 @@ var mayNeed = map[string][]string{
 	"internal/job":                {},
 	"internal/env":                {},
 	"internal/version":            {},
+	"internal/memdb":              {},
 	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},

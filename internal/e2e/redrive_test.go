@@ -213,15 +213,9 @@ func TestRedriveDrill(t *testing.T) {
 
 // One by id, of many: the others keep ids, bodies and attributes.
 func TestRedriveOneOfMany(t *testing.T) {
-	numbers := topology.ScaledRedrive()
-	// Short, since the answer to a receive may be lost between here and the engine: what it held is
-	// hidden until then.
-	numbers.Timeout, numbers.ScanTime = 25*time.Second, 20*time.Second
-	g := newGoverned(t, numbers)
-	many := 10_000
-	if testing.Short() {
-		many = 1000
-	}
+	g := newGoverned(t, topology.ScaledRedrive())
+	// A scan of so many takes two seconds. It may take twenty, and another one follows if it saw a part.
+	const many = 1000
 	want := map[string]int{}
 	moves := make([]lanes.Move, 0, 1000)
 	flush := func() {
@@ -353,6 +347,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 
 // SIGKILL of the redrive process at every step, each on queues of its own: before the call and after it.
 func TestRedriveKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	needsEmbedded(t)
 	steps := map[string]struct {
 		operation string
@@ -416,7 +411,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				}()
 				select {
 				case <-hit:
-				case <-time.After(30 * time.Second):
+				case <-time.After(hanging):
 					t.Fatal("the step was never reached")
 				}
 				g.env.KillFunction(g.name)
