@@ -61,6 +61,9 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
+		if x, ok := runner.(Explainer); ok {
+			running.Explain = x.Explain
+		}
 		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
 			payload, ok := delivery.Payload.(P)
 			if !ok {
@@ -154,7 +157,9 @@ type RefusedError struct {
 	Item map[string]types.AttributeValue
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("own item %d refused the transaction", e.Index) }
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("own item %d refused the transaction", e.Index)
+}
 
 // attempt is what Job keeps of the engine.
 type attempt struct {

@@ -500,7 +500,7 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	if len(redrive.Actions()) != 11 {
+	if len(redrive.Actions()) != 12 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {
