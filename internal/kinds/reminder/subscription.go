@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"acklast"
-	"acklast/internal/dynamo"
 )
 
 // Subscription is what the subscriptions table says about a subscription. The table belongs to
@@ -54,7 +53,7 @@ func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error
 		TableName: &s.table, Key: item{"subscription_id": str(id)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return Subscription{}, fmt.Errorf("read subscription: %w", dynamo.Translate(err))
+		return Subscription{}, fmt.Errorf("read subscription: %w", acklast.DynamoDBError(err))
 	}
 	if len(out.Item) == 0 {
 		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNotFound)
@@ -78,7 +77,7 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 		"unsubscribed": &types.AttributeValueMemberL{Value: off},
 	}})
 	if err != nil {
-		return fmt.Errorf("put subscription: %w", dynamo.Translate(err))
+		return fmt.Errorf("put subscription: %w", acklast.DynamoDBError(err))
 	}
 	return nil
 }
