@@ -510,7 +510,7 @@ func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
 	reads := map[string]bool{"inspect": true, "status": true, "list": true}
-	if len(redrive.Actions()) != 11 {
+	if len(redrive.Actions()) != 12 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {

@@ -21,7 +21,7 @@ import (
 // Request is what the function is invoked with. Names in it are recorded as claimed: a Lambda cannot
 // see who its caller is.
 type Request struct {
-	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard or decide.
+	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard, decide or explain.
 	Action string `json:"action"`
 	// Format is the request's form; 0 stands for 1.
 	Format int `json:"format,omitempty"`
@@ -44,8 +44,11 @@ type Request struct {
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
 	// Job is the key of the job that decide decides, Decision is sent, not-sent or drop.
+	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Subject is what explain asks all kinds about.
+	Subject string `json:"subject,omitempty"`
 }
 
 // Response is what the function answers. A request that is refused is no error of the function's.
@@ -66,6 +69,8 @@ type Response struct {
 	Results []Result      `json:"results,omitempty"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitempty"`
+
+	Explanations []Explanation `json:"explanations,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -106,6 +111,7 @@ var actions = map[string]action{
 	"revoke":  {do: (*Service).revoke, named: true},
 	"discard": {do: (*Service).discard, approver: true, named: true},
 	"decide":  {do: (*Service).decideJob, approver: true, named: true},
+	"explain": {do: (*Service).explain},
 }
 
 // Actions are the names of all actions, in order.
