@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -18,18 +19,25 @@ import (
 	"acklast/internal/redrive"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/version"
 	"acklast/internal/worker"
 )
 
 // StartWorker is the main function of the worker's Lambda function. It serves until Lambda ends the
-// process; what keeps it from starting it says on standard error, with exit status 1.
+// process. If it cannot start, it says why on standard error and exits with status 1.
+//
+// With the argument "describe" it serves nothing and prints the kinds' descriptions as JSON. This is how
+// "acklast local" learns of a module's kinds.
 func StartWorker(kinds ...Kind) {
-	exit("worker", process{os.Getenv, os.Stdout, serve}.worker(context.Background(), kinds))
+	p := process{os.Getenv, os.Stdout, serve}
+	exit("worker", p.start(os.Args[1:], kinds, p.worker))
 }
 
-// StartRedrive is the main function of the redrive's Lambda function.
+// StartRedrive is the main function of the redrive's Lambda function. It knows the argument "describe"
+// too, see StartWorker.
 func StartRedrive(kinds ...Kind) {
-	exit("redrive", process{os.Getenv, os.Stdout, serve}.redrive(context.Background(), kinds))
+	p := process{os.Getenv, os.Stdout, serve}
+	exit("redrive", p.start(os.Args[1:], kinds, p.redrive))
 }
 
 func serve(handler any) { lambda.Start(handler) }
@@ -46,6 +54,23 @@ type process struct {
 	getenv func(string) string
 	out    io.Writer
 	serve  func(handler any)
+}
+
+// start describes the kinds if the arguments ask for that, and otherwise starts the function. Lambda
+// starts it without arguments.
+func (p process) start(args []string, kinds []Kind, function func(context.Context, []Kind) error) error {
+	switch {
+	case len(args) == 0:
+		return function(context.Background(), kinds)
+	case len(args) == 1 && args[0] == "describe":
+		encoded, err := job.EncodeDescriptions(Describe(kinds...))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "%s\n", encoded)
+		return err
+	}
+	return fmt.Errorf(`the arguments are %q, want none, or "describe"`, args)
 }
 
 func (p process) worker(ctx context.Context, kinds []Kind) error {
@@ -66,6 +91,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		core: &core{
 			store: store, rules: config.Rules,
 			leaseSkew: config.LeaseSkew, attemptLeft: config.AttemptLeft(),
+			metric: metrics.Own,
 		},
 	}
 	running := make([]job.Kind, len(kinds))
@@ -87,6 +113,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
 		Exit: func() { os.Exit(0) },
 	})
+	started(log, "worker", running...)
 	p.serve(handler.Invoke)
 	return nil
 }
@@ -101,20 +128,40 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		return err
 	}
 	db := awsclient.DynamoDB(aws)
+	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
+	reading := catalogue(kinds)
+	log := telemetry.NewLogger(p.out, config.LogLevel)
+	explaining := &starts{kinds: kinds, services: Services{
+		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
+		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
+		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
+	}}
 	service := redrive.New(config, redrive.Dependencies{
-		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
+		Ledger: store,
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    redrive.NewStore(db, config.Names.OperationsTable),
-		Kinds:    catalogue(kinds),
-		Log:      telemetry.NewLogger(p.out, config.LogLevel),
+		Kinds:    reading,
+		Start:    explaining.start,
+		Log:      log,
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
 		Now:      time.Now,
 		ID:       uuid.NewString,
+		Version:  version.Number,
 	})
+	started(log, "redrive", reading.Kinds()...)
 	p.serve(service.Handle)
 	return nil
+}
+
+// started writes the function's first line.
+func started(log *slog.Logger, function string, kinds ...job.Kind) {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	log.Info("started", "function", function, telemetry.KeyVersion, version.Number, "kinds", names)
 }
 
 // catalogue holds kinds whose jobs are only read.

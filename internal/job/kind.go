@@ -25,6 +25,8 @@ type Description struct {
 	Attempts Attempts `json:"attempts,omitzero"`
 	// Tables are the tables that belong to the kind.
 	Tables []Table `json:"tables,omitempty"`
+	// Metrics are the metrics that the kind's runs record.
+	Metrics []Metric `json:"metrics,omitempty"`
 	// Environment are the variables that the kind reads.
 	Environment []Variable `json:"environment,omitempty"`
 	// Samples are bodies of jobs that this kind can read.
@@ -36,10 +38,10 @@ type Attempts struct {
 	// Most is the largest number of attempts since the entry was last opened.
 	Most int `json:"most,omitzero"`
 	// BackoffBase and BackoffCap bound the delay before the next attempt.
-	BackoffBase time.Duration `json:"backoffBase,omitzero,format:units"`
-	BackoffCap  time.Duration `json:"backoffCap,omitzero,format:units"`
+	BackoffBase time.Duration `json:"backoffBase,omitzero"`
+	BackoffCap  time.Duration `json:"backoffCap,omitzero"`
 	// Time is the longest time of one attempt.
-	Time time.Duration `json:"time,omitzero,format:units"`
+	Time time.Duration `json:"time,omitzero"`
 }
 
 // Table is a DynamoDB table of a kind. Its keys are strings.
@@ -75,6 +77,8 @@ type Sample struct {
 	// Name is unique among the kind's samples and usable as a file name, without an extension.
 	Name string `json:"name"`
 	Body string `json:"body"`
+	// Key is the key of that job. Define fills it in; it is empty if the kind cannot read the body.
+	Key string `json:"key,omitempty"`
 }
 
 // Contents is what a kind reads from a payload.
@@ -97,9 +101,20 @@ type Kind struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 	// Run makes one attempt. It must return when ctx ends. It is nil where jobs are only read.
 	Run func(ctx context.Context, d Delivery) Result
-	// RunBatch makes one attempt at each of several deliveries and returns their results in the same
-	// order. It is nil for a kind without a batch form.
+	// Together names what a delivery's job shares with other jobs, such as a resource; "" for nothing.
+	// RunBatch makes one attempt at each of several deliveries that share it, whose keys differ, and returns
+	// their results in the same order. Both are nil for a kind without a batch form.
+	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
+	// Explain returns what the kind's own records say about a subject. It only reads. It is nil for a kind
+	// that explains nothing, and where jobs are only read.
+	Explain func(ctx context.Context, subject string) ([]Fact, error)
+}
+
+// Fact is one thing that a kind's own records say about a subject, such as state: held.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Definition describes a kind whose payloads are decoded into P, a struct of plain types with json
@@ -116,10 +131,11 @@ type Definition[P any] struct {
 	ExpiresAt func(P) time.Time
 	// Late says what becomes of a job past its deadline.
 	Late LatePolicy
-	// Volatile, Masked, Attempts, Tables, Environment and Samples are those of Description.
+	// Volatile, Masked, Attempts, Tables, Metrics, Environment and Samples are those of Description.
 	Volatile, Masked []string
 	Attempts         Attempts
 	Tables           []Table
+	Metrics          []Metric
 	Environment      []Variable
 	Samples          []Sample
 	// Grants returns what the worker may do for the kind in an environment, or what is wrong with that
@@ -127,16 +143,19 @@ type Definition[P any] struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 }
 
-// Define makes a kind from its definition. It panics when the definition lacks its name or its key,
-// which is a mistake in the program.
+// Define makes a kind from its definition. It panics when the definition lacks its name or its key or has
+// wrong metrics, which is a mistake in the program.
 func Define[P any](d Definition[P]) Kind {
 	if d.Name == "" || d.Key == nil {
 		panic("job: a kind needs a name and a key")
 	}
-	return Kind{
+	if err := checkMetrics(d.Metrics); err != nil {
+		panic("job: kind " + d.Name + ": " + err.Error())
+	}
+	k := Kind{
 		Description: Description{
 			Name: d.Name, Late: d.Late, Volatile: d.Volatile, Masked: d.Masked, Attempts: d.Attempts,
-			Tables: d.Tables, Environment: d.Environment, Samples: d.Samples,
+			Tables: d.Tables, Metrics: d.Metrics, Environment: d.Environment, Samples: slices.Clone(d.Samples),
 		},
 		Grants: d.Grants,
 		Read: func(payload []byte) (Contents, error) {
@@ -164,6 +183,14 @@ func Define[P any](d Definition[P]) Kind {
 			return c, nil
 		},
 	}
+	for i, sample := range k.Samples {
+		if e, err := Decode([]byte(sample.Body)); err == nil && e.Kind == d.Name {
+			if contents, err := k.Read(e.Payload); err == nil {
+				k.Samples[i].Key = contents.Key
+			}
+		}
+	}
+	return k
 }
 
 // Catalogue finds kinds by name.
@@ -249,6 +276,12 @@ func SubjectOf(key string) (subject string, ok bool) {
 	part, _, _ := strings.Cut(rest, "/")
 	subject = keyUnescapes.Replace(part)
 	return subject, subject != ""
+}
+
+// KindOf reads the kind's name off a key.
+func KindOf(key string) (kind string, ok bool) {
+	part, _, ok := strings.Cut(key, "/")
+	return keyUnescapes.Replace(part), ok && part != ""
 }
 
 var keyUnescapes = strings.NewReplacer("%2F", "/", "%25", "%")

@@ -130,8 +130,8 @@ type Entry struct {
 	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
 	// never changes.
 	ProviderKey string `json:"providerKey,omitzero"`
-	// CalledFrom is when the first call began that may have been accepted: none before was. It is zero when
-	// the outcome of every call is known.
+	// CalledFrom is when the oldest claim whose call may have been accepted was made; zero when no call's
+	// outcome is open. No call that may have been accepted is older.
 	CalledFrom time.Time `json:"calledFrom,omitzero"`
 	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
 	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
@@ -178,8 +178,6 @@ var (
 	ErrUnavailable = errors.New("ledger is unavailable")
 	// ErrDenied: the database refused a call, because of a permission, a table or an encryption key.
 	ErrDenied = errors.New("the database refused access")
-	// ErrUnresolved: the outcome of an external call is not known; a look-up or a decision comes first.
-	ErrUnresolved = errors.New("a call of unknown outcome is to be looked up first")
 	// ErrSpent: the claim that ended without an outcome was the last attempt of the budget.
 	ErrSpent = errors.New("the last claim ended without an outcome, and it was the last attempt")
 )
@@ -286,9 +284,9 @@ func (e Entry) resolve() Entry {
 	return e
 }
 
-// keep moves the entry's TTL on.
+// keep moves the entry's TTL on. A copy of the job may come as late as its due time or its retry allow.
 func (r Rules) keep(e Entry, now time.Time) Entry {
-	e.TTL = later(now, e.RetryAt).Add(r.Retention)
+	e.TTL = later(later(now, e.RetryAt), e.Due).Add(r.Retention)
 	return e
 }
 
@@ -436,7 +434,7 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if e.Status != Isolated {
 		return e, fmt.Errorf("reopen a %s entry: %w", e.Status, ErrContended)
 	}
-	e.Status, e.Cause = Pending, ""
+	e.Status, e.Cause, e.Run = Pending, "", ""
 	e.Redrives++
 	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
 		e = e.resolve()

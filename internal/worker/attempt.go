@@ -26,12 +26,13 @@ var errStuck = errors.New("the attempt did not return when its time was over")
 // without it, and its error is errStuck.
 func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
 	limit := h.config.Rules.For(s.read.Kind.Attempts).Retry.AttemptTime
-	short := false // the time before the attempt took a part of its own
-	if deadline, ok := ctx.Deadline(); ok {
-		short = deadline.Sub(h.now()) < limit
+	end, short := h.now().Add(limit), false
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
+		end, short = deadline, true // the time before the attempt took a part of its own
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	ctx = attemptContext{ctx, end}
 	returned := make(chan job.Result, 1)
 	go func() {
 		defer func() {
@@ -63,6 +64,14 @@ func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
 	}
 	return job.Result{Err: &job.Failure{Class: job.Transient, Unresolved: true, Err: fmt.Errorf("%w, %v: %w", errAttemptEnded, limit, result.Err)}}
 }
+
+// attemptContext tells its deadline by the handler's clock, which is the clock of the kind's code too.
+type attemptContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c attemptContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // stuck decides what becomes of a delivery whose code still runs. If that code holds the job's claim, it
 // may still make its call, so no failure is written: the delivery waits for the end of the lease, and the

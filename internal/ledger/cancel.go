@@ -1,0 +1,45 @@
+package ledger
+
+import (
+	"errors"
+	"time"
+
+	"acklast/internal/job"
+)
+
+// Cancelled is the outcome of a job that its producer took back. Its status is Terminal.
+const Cancelled = "cancelled"
+
+// Cancel is what a Decision says of a cancelled job.
+const Cancel DecisionKind = "cancel"
+
+// ErrUnresolved: an external call was begun for the job and nobody knows how it ended, so that the job
+// can be called neither done nor cancelled.
+var ErrUnresolved = errors.New("an external call of the job has no known outcome")
+
+// Cancel ends a job that is not wanted any more, before or after its first delivery. Its errors are
+// ErrFinal, NotYetError while a delivery's lease lives, and ErrUnresolved.
+//
+// d names the key, subject and kind; its due time is used only for a job without an entry. A copy of
+// the job may arrive as late as its due time allows, so the entry is kept from then on, not from now.
+func (r Rules) Cancel(e Entry, d job.Delivery, decision Decision) (Entry, error) {
+	switch {
+	case e.Status.Final():
+		return e, ErrFinal
+	case e.Status == Running && !e.Free(decision.At):
+		return e, &NotYetError{Until: e.LeaseUntil}
+	case e.Status == Isolated && e.Decided == NotSent:
+		// A person found out that the call had no effect.
+	case e.Unresolved, e.Status == Isolated && e.LastClass == job.Ambiguous:
+		return e, ErrUnresolved
+	}
+	e = e.Open(d).release().resolve()
+	e.Status, e.Outcome, e.RetryAt, e.Decided = Terminal, Cancelled, time.Time{}, ""
+	e.FinalAt, e.TTL = decision.At, decision.At.Add(r.Retention)
+	if e.Due.After(decision.At) {
+		e.TTL = e.Due.Add(r.Retention)
+	}
+	decision.What = Cancel
+	e.Decisions = append(append(make([]Decision, 0, len(e.Decisions)+1), e.Decisions...), decision)
+	return e, nil
+}
