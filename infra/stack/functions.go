@@ -37,7 +37,7 @@ func newWorker(st *Stack) function {
 		Environment: pointers(variables),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
-		// DLQ unrecorded. Attempts and hops bound the loop instead.
+		// DLQ unrecorded. Attempts, contentions and time bound the loop instead.
 		RecursiveLoop:                awslambda.RecursiveLoop_ALLOW,
 		ReservedConcurrentExecutions: optional(s.Infra.WorkerReserved),
 	})

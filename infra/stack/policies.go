@@ -20,7 +20,8 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	// worker itself deletes what is done before it risks a suspect, and backs off what it left.
 	allow(role, on(q.source, q.recovery),
 		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility")
-	allow(role, on(q.recovery, q.dlq), "sqs:SendMessage")
+	// In the ledger's trouble a delivery goes back to the lane that it came from.
+	allow(role, on(q.source, q.recovery, q.dlq), "sqs:SendMessage")
 
 	// A transaction needs the right to each of its parts, and every write to an entry is an update,
 	// also the first. Nothing ever deletes an entry but its TTL.

@@ -71,7 +71,7 @@ func TestWorkerMay(t *testing.T) {
 	equal(t, "worker", standardTemplate(t).allowed(t, "WorkerRole"), slices.Concat(
 		grid("sqs:acklast-source sqs:acklast-recovery",
 			"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"),
-		grid("sqs:acklast-recovery sqs:acklast-dlq", "sqs:SendMessage"),
+		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:SendMessage"),
 		grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-reservations", "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-resources", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-operations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
@@ -133,7 +133,7 @@ func TestRedriveMay(t *testing.T) {
 func TestNobodyMay(t *testing.T) {
 	tm := standardTemplate(t)
 	for role, never := range map[string][]string{
-		"WorkerRole": {"sqs:ReceiveMessage sqs:acklast-dlq", "sqs:DeleteMessage sqs:acklast-dlq", "sqs:SendMessage sqs:acklast-source",
+		"WorkerRole": {"sqs:ReceiveMessage sqs:acklast-dlq", "sqs:DeleteMessage sqs:acklast-dlq",
 			"dynamodb:DeleteItem dynamodb:table/acklast-ledger", "dynamodb:PutItem dynamodb:table/acklast-operations"},
 		"RedriveRole": {"sqs:ReceiveMessage sqs:acklast-source", "sqs:ReceiveMessage sqs:acklast-recovery", "sqs:SendMessage sqs:acklast-source",
 			"dynamodb:DeleteItem dynamodb:table/acklast-operations", "dynamodb:PutItem dynamodb:table/acklast-ledger"},

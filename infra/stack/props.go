@@ -28,7 +28,7 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxHops, MaxAhead: how a job waits that is sent ahead of its time.
+//   - HopDelay, RolloutWait, MaxAhead, MaxContentions, ContentionTime: how a job waits that is sent ahead of its time.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
