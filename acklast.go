@@ -48,14 +48,11 @@ type RunnerFunc[P any] func(ctx context.Context, j *Job[P]) error
 // Run calls f.
 func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx, j) }
 
-// Definition describes a kind whose payloads are decoded into P.
-type Definition[P any] = job.Definition[P]
-
 // Define makes a kind of its definition and the constructor of its runner. The constructor is called
 // once per process, and not at all where jobs are only read. Define panics when the definition lacks its
 // name or its key or has wrong metrics, which is a mistake in the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
-	kind := job.Define(d)
+	kind := job.Define(job.Definition[P](d))
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
 		s.late = kind.Late
 		runner, err := start(ctx, s)
