@@ -34,9 +34,9 @@ var redriver = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	root, _ := local.FindCheckout(".")
+	root, _ := local.FindModule(".")
 	out := filepath.Join(dir, "bootstrap")
-	return out, local.BuildFunction(context.Background(), root, "redrive", out, os.Stderr)
+	return out, local.Build(context.Background(), root, "./functions/redrive", out, os.Stderr)
 })
 
 // governed is a stack of this test's own with the redrive function, between which and AWS stands a
