@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -90,6 +92,17 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 		}
 		return running, nil
 	}}
+}
+
+// KeyOf returns the key of the job with the payload: a P, or JSON that is read into one. Its error says what is
+// wrong with the payload, so that a producer that has the kind can check a job before it sends it.
+func (k Kind) KeyOf(payload any) (string, error) {
+	encoded, err := json.Marshal(payload)
+	if err != nil {
+		return "", fmt.Errorf("encode payload: %w", err)
+	}
+	contents, err := k.kind.Read(encoded)
+	return contents.Key, err
 }
 
 // Services are what the constructor of a runner builds it from.

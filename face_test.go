@@ -25,12 +25,9 @@ import (
 // aliases are, for each package that other modules import, its exported names that stand for a type of an
 // internal package. Each is documented with all its fields where it is declared.
 var aliases = map[string][]string{
-	".":           {"Attempts", "Description", "Grant", "LatePolicy", "Metric", "Sample", "Table", "Unit", "Variable"},
+	".":           {"Attempts", "Description", "Fact", "Grant", "LatePolicy", "Metric", "Sample", "Table", "Unit", "Variable"},
 	"infra/stack": {"Infra", "Numbers", "RedriveNumbers"},
 }
-
-// temporary are exported names that need an internal type until nothing outside the functions reads bodies.
-var temporary = []string{"Reading"}
 
 // listed is what go list says of a package.
 type listed struct {
@@ -98,7 +95,7 @@ func TestNoExportedNameNeedsAnInternalType(t *testing.T) {
 	for _, p := range all {
 		f.module = p.Module.Path
 		for _, name := range p.types.Scope().Names() {
-			if o := p.types.Scope().Lookup(name); o.Exported() && !slices.Contains(temporary, name) {
+			if o := p.types.Scope().Lookup(name); o.Exported() {
 				f.typ(p.ImportPath+"."+name, o.Type())
 			}
 		}
