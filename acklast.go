@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -14,6 +15,7 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 )
 
@@ -51,7 +53,7 @@ type Definition[P any] = job.Definition[P]
 
 // Define makes a kind of its definition and the constructor of its runner. The constructor is called
 // once per process, and not at all where jobs are only read. Define panics when the definition lacks its
-// name or its key, which is a mistake in the program.
+// name or its key or has wrong metrics, which is a mistake in the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
 	kind := job.Define(d)
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
@@ -64,20 +66,30 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 		if x, ok := runner.(Explainer); ok {
 			running.Explain = x.Explain
 		}
-		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
+		of := func(ctx context.Context, delivery job.Delivery) (*Job[P], error) {
 			payload, ok := delivery.Payload.(P)
 			if !ok {
-				return job.Result{Err: fmt.Errorf("the payload of %s is a %T", delivery.Key, delivery.Payload)}
+				return nil, fmt.Errorf("the payload of %s is a %T", delivery.Key, delivery.Payload)
 			}
-			a := attempt{delivery: delivery, services: s}
 			j := &Job[P]{
 				Payload: payload, Key: delivery.Key, Subject: delivery.Subject, Attempt: delivery.Memory.Attempt + 1,
-				Due: delivery.Due(), Deadline: delivery.Envelope.Deadline, Log: s.logger(delivery), attempt: &a,
+				Due: delivery.Due(), Deadline: delivery.Envelope.Deadline, Log: s.logger(ctx, delivery),
+				attempt: &attempt{delivery: delivery, services: s, metrics: d.Metrics},
 			}
 			if d.ExpiresAt != nil {
 				j.ExpiresAt = d.ExpiresAt(payload)
 			}
-			return a.result(runner.Run(ctx, j))
+			return j, nil
+		}
+		running.Run = func(ctx context.Context, delivery job.Delivery) job.Result {
+			j, err := of(ctx, delivery)
+			if err != nil {
+				return job.Result{Err: err}
+			}
+			return j.attempt.result(runner.Run(ctx, j))
+		}
+		if batch, ok := runner.(BatchRunner[P]); ok {
+			running.Together, running.RunBatch = together(batch), runBatch(batch, of)
 		}
 		return running, nil
 	}}
@@ -106,7 +118,16 @@ type Services struct {
 // Table returns the physical name of a kind's own table.
 func (s Services) Table(name string) string { return topology.NamesOf(s.Stack).Table(name) }
 
-func (s Services) logger(d job.Delivery) *slog.Logger { return s.Log.With("key", d.Key) }
+// logger returns a logger whose lines can be joined with the worker's own line of the delivery.
+func (s Services) logger(ctx context.Context, d job.Delivery) *slog.Logger {
+	requestID := ""
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		requestID = lc.AwsRequestID
+	}
+	return s.Log.With(
+		telemetry.KeyRequestID, requestID, telemetry.KeyMessageID, d.ID, telemetry.KeyKind, d.Envelope.Kind,
+		telemetry.KeyJob, d.Key, telemetry.KeyLane, string(d.Lane), telemetry.KeyAttempt, d.Memory.Attempt+1)
+}
 
 // core is the part of the engine that an attempt uses.
 type core struct {
@@ -115,6 +136,8 @@ type core struct {
 	// leaseSkew is how far clocks of invocations may differ, attemptLeft the least time that an attempt
 	// which is started has.
 	leaseSkew, attemptLeft time.Duration
+	// metric records a value of a kind's own metric.
+	metric func(kind string, m Metric, value float64) (recorded bool)
 }
 
 // Job is one attempt at a job.
@@ -131,10 +154,30 @@ type Job[P any] struct {
 	Deadline time.Time
 	// ExpiresAt is from when on nobody wants the effect, by the Definition; zero means never.
 	ExpiresAt time.Time
-	// Log carries the job's fields. Never log a payload or a recipient.
+	// Log carries the job's fields: its key, kind and lane, the message id, the attempt and the request id.
+	// Never log a payload or a recipient.
 	Log *slog.Logger
 
 	attempt *attempt
+}
+
+// Now is the clock's time. Use it in place of time.Now, so that tests can set it.
+func (j *Job[P]) Now() time.Time { return j.attempt.services.Now() }
+
+// Metric records a value of a metric that the kind's Definition declares. CloudWatch gets it in the
+// namespace "acklast" under the dimensions stack and kind, through the function's log and without a call.
+//
+// A value counts once for each call, however the attempt ends: record what an effect came to after
+// Commit has returned nil, and what an attempt came to anywhere. A name that is not declared, and a value
+// that is no finite number, is dropped with a warning in the log: a metric never fails a job.
+func (j *Job[P]) Metric(name string, value float64) {
+	a := j.attempt
+	for _, m := range a.metrics {
+		if m.Name == name && a.services.core.metric(a.delivery.Envelope.Kind, m, value) {
+			return
+		}
+	}
+	j.Log.Warn("metric dropped: declare it in the kind's Definition, and record finite values", "metric", name)
 }
 
 // Commit ends the job with an outcome, such as "released", in one transaction with items of your own.
@@ -165,6 +208,7 @@ func (e *RefusedError) Error() string {
 type attempt struct {
 	delivery  job.Delivery
 	services  Services
+	metrics   []Metric
 	committed bool
 	outcome   string
 	// ended is the result of an effect's run; nil if none ran.
@@ -173,10 +217,14 @@ type attempt struct {
 
 func (a *attempt) commit(ctx context.Context, outcome string, items []types.TransactWriteItem) error {
 	if a.committed {
-		return errors.New("the job is committed already")
+		return errCommitted
 	}
 	c := a.services.core
-	err := c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...)
+	return a.committing(outcome, c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...))
+}
+
+// committing takes up what a commit came to.
+func (a *attempt) committing(outcome string, err error) error {
 	var refused *dynamo.ItemError
 	if errors.As(err, &refused) {
 		return &RefusedError{Index: refused.Index, Item: refused.Item}
@@ -187,6 +235,9 @@ func (a *attempt) commit(ctx context.Context, outcome string, items []types.Tran
 	return err
 }
 
+// errNoCommit: Run returned nil without a commit, which is a mistake in the kind.
+var errNoCommit = errors.New("the kind's Run returned nil without a commit")
+
 func (a *attempt) result(err error) job.Result {
 	if a.committed {
 		return job.Result{Verdict: job.Committed, Detail: a.outcome}
@@ -195,7 +246,7 @@ func (a *attempt) result(err error) job.Result {
 		return *a.ended
 	}
 	if err == nil {
-		err = errors.New("the kind's Run returned without a commit")
+		err = errNoCommit
 	}
 	return ledger.ResultOf(err, a.delivery.Token, a.services.Now())
 }

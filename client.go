@@ -155,9 +155,9 @@ func (m Message) Body() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode payload: %w", err)
 	}
-	body, err := json.Marshal(job.Envelope{Kind: m.Kind, NotBefore: m.NotBefore, Deadline: m.Deadline, Payload: payload})
+	body, err := job.Envelope{Kind: m.Kind, NotBefore: m.NotBefore, Deadline: m.Deadline, Payload: payload}.Encode()
 	if err != nil {
-		return "", fmt.Errorf("encode job: %w", err)
+		return "", err
 	}
 	_, err = job.Decode(body) // the rules of an envelope are the reader's
 	return string(body), err

@@ -1,6 +1,7 @@
 package acklast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,9 @@ func Unsent(err error) error {
 
 // Declined returns the error of a request to which the provider said no for good, such as for its
 // recipient. It is an answer and no failure: the job ends with the outcome.
-func Declined(outcome string) error { return &effect.DeclinedError{Outcome: outcome} }
+func Declined(outcome string) error {
+	return &effect.DeclinedError{Outcome: cmp.Or(outcome, "declined")}
+}
 
 // NewEffect returns the runner of an effect. It claims the job before the call, stores the key first,
 // and finds out about an earlier call of unknown outcome before it makes another one. Return it from the
@@ -119,10 +122,16 @@ func (a *attempt) end(res job.Result) error {
 	return res.Err
 }
 
+// HTTPClient makes requests, as *http.Client and the clients of SDKs do.
+type HTTPClient interface {
+	Do(req *http.Request) (*http.Response, error)
+}
+
 // OneRequest makes one HTTP request for a Send or a Lookup, exactly once: it follows no redirect, and it
 // keeps net/http from repeating the request. Its error is Unsent when nothing was written, because the
-// name, the connection or the TLS handshake failed, and says otherwise that nobody knows. What an answer
-// means is for the caller to say: count on the service's own words only, since a proxy answers too.
-func OneRequest(client *http.Client, req *http.Request) (*http.Response, error) {
+// name, the connection or the TLS handshake failed. Every other error says that nobody knows. The
+// meaning of an answer is for the caller to say: count on the service's own words only, since a proxy
+// answers too.
+func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	return effect.OneRequest(client, req)
 }

@@ -53,7 +53,7 @@ func Invalid(format string, args ...any) error { return job.InvalidPayload(forma
 // without control characters. The error names the field.
 func CheckID(field, id string) error { return job.CheckID(field, id) }
 
-// Table, Variable, Sample, Grant, Attempts and LatePolicy are parts of a Definition.
+// Table, Grant, Metric, Variable, Sample, Attempts and LatePolicy are parts of a Definition.
 type (
 	// Table is a DynamoDB table of a kind: Name, which follows the stack's name and a hyphen;
 	// PartitionKey and SortKey, which are strings; and TTL, the attribute with the expiry in seconds.
@@ -69,6 +69,12 @@ type (
 	// Attempts bounds a kind's attempts: how many at Most, BackoffBase and BackoffCap between them, and
 	// the Time of one. A zero field is the stack's own number.
 	Attempts = job.Attempts
+	// Metric is a metric that a kind's runs record with Job.Metric: its Name, which is 1 to 64 ASCII letters
+	// and digits and begins with a capital, its Unit, and Help in one line. A kind may have 20; every one of
+	// them is billed by CloudWatch.
+	Metric = job.Metric
+	// Unit is the unit of a metric's values: Count, Milliseconds, Bytes, Percent or NoUnit.
+	Unit = job.Unit
 	// LatePolicy says what becomes of a job past its deadline: RunLate or ExpireLate.
 	LatePolicy = job.LatePolicy
 	// Description is what is known of a kind without a client and without an environment.
@@ -81,6 +87,16 @@ const (
 	RunLate = job.RunLate
 	// ExpireLate ends the job as expired, without running it.
 	ExpireLate = job.ExpireLate
+)
+
+// The units of metrics.
+const (
+	Count        = job.Count
+	Milliseconds = job.Milliseconds
+	Bytes        = job.Bytes
+	Percent      = job.Percent
+	// NoUnit is a plain number, such as an amount of money.
+	NoUnit = job.NoUnit
 )
 
 // Describe returns the kinds' descriptions.

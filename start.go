@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"acklast/internal/redrive"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
+	"acklast/internal/version"
 	"acklast/internal/worker"
 )
 
@@ -89,6 +91,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		core: &core{
 			store: store, rules: config.Rules,
 			leaseSkew: config.LeaseSkew, attemptLeft: config.StartMargin - config.HandoverMargin,
+			metric: metrics.Own,
 		},
 	}
 	running := make([]job.Kind, len(kinds))
@@ -106,6 +109,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Kinds:   job.NewCatalogue(running...),
 		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
 	})
+	started(log, "worker", running...)
 	p.serve(handler.Handle)
 	return nil
 }
@@ -122,6 +126,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	db := awsclient.DynamoDB(aws)
 	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
 	log := telemetry.NewLogger(p.out, config.LogLevel)
+	reading := catalogue(kinds)
 	explaining := &starts{kinds: kinds, services: Services{
 		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
 		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
@@ -133,15 +138,26 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    redrive.NewStore(db, config.Names.OperationsTable),
-		Kinds:    catalogue(kinds),
+		Kinds:    reading,
 		Start:    explaining.start,
 		Log:      log,
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
 		Now:      time.Now,
 		ID:       uuid.NewString,
+		Version:  version.Number,
 	})
+	started(log, "redrive", reading.Kinds()...)
 	p.serve(service.Handle)
 	return nil
+}
+
+// started writes the function's first line.
+func started(log *slog.Logger, function string, kinds ...job.Kind) {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	log.Info("started", "function", function, telemetry.KeyVersion, version.Number, "kinds", names)
 }
 
 // catalogue holds kinds whose jobs are only read.

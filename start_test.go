@@ -1,6 +1,7 @@
 package acklast
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -12,10 +13,11 @@ import (
 
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
+	"acklast/internal/version"
 	"acklast/internal/worker"
 )
 
-func started(env map[string]string, serve func(any)) process {
+func inProcess(env map[string]string, serve func(any)) process {
 	return process{getenv: func(name string) string { return env[name] }, out: io.Discard, serve: serve}
 }
 
@@ -26,7 +28,7 @@ func workerEnvironment() map[string]string {
 func TestTheWorkerNamesAMissingVariable(t *testing.T) {
 	env := workerEnvironment()
 	delete(env, worker.EnvDLQURL)
-	err := started(env, func(any) { t.Error("served all the same") }).worker(t.Context(), nil)
+	err := inProcess(env, func(any) { t.Error("served all the same") }).worker(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), worker.EnvDLQURL) {
 		t.Errorf("worker() = %v, want an error that names %s", err, worker.EnvDLQURL)
 	}
@@ -34,7 +36,7 @@ func TestTheWorkerNamesAMissingVariable(t *testing.T) {
 
 func TestTheWorkerServesABatchHandler(t *testing.T) {
 	served := false
-	err := started(workerEnvironment(), func(handler any) {
+	err := inProcess(workerEnvironment(), func(handler any) {
 		_, served = handler.(func(context.Context, events.SQSEvent) (events.SQSEventResponse, error))
 	}).worker(t.Context(), nil)
 	if err != nil || !served {
@@ -50,7 +52,7 @@ func TestTheRedriveNamesAMissingVariable(t *testing.T) {
 	for missing := range redriveEnvironment {
 		env := maps.Clone(redriveEnvironment)
 		delete(env, missing)
-		err := started(env, func(any) { t.Error("served all the same") }).redrive(t.Context(), nil)
+		err := inProcess(env, func(any) { t.Error("served all the same") }).redrive(t.Context(), nil)
 		if err == nil || !strings.Contains(err.Error(), missing) {
 			t.Errorf("without %s: %v", missing, err)
 		}
@@ -60,7 +62,7 @@ func TestTheRedriveNamesAMissingVariable(t *testing.T) {
 func TestTheRedriveServesRequests(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	served := false
-	err := started(redriveEnvironment, func(handler any) {
+	err := inProcess(redriveEnvironment, func(handler any) {
 		served = true
 		h := handler.(func(context.Context, json.RawMessage) (redrive.Response, error))
 		got, err := h(t.Context(), json.RawMessage(`{"action":"list"}`))
@@ -70,5 +72,50 @@ func TestTheRedriveServesRequests(t *testing.T) {
 	}).redrive(t.Context(), nil)
 	if err != nil || !served {
 		t.Fatalf("served %v, %v", served, err)
+	}
+}
+
+// A function says which version it is before it serves, since it is built without any other stamp.
+func TestAFunctionSaysItsVersionFirst(t *testing.T) {
+	t.Setenv("AWS_REGION", "us-east-1")
+	kind := Define(Definition[struct{}]{Name: "order.close", Key: func(struct{}) (string, []string) { return "s", nil }},
+		func(context.Context, Services) (Runner[struct{}], error) { return nil, nil })
+	for function, start := range map[string]func(process) error{
+		"worker":  func(p process) error { return p.worker(t.Context(), []Kind{kind}) },
+		"redrive": func(p process) error { return p.redrive(t.Context(), []Kind{kind}) },
+	} {
+		t.Run(function, func(t *testing.T) {
+			env := workerEnvironment()
+			maps.Copy(env, redriveEnvironment)
+			var out bytes.Buffer
+			p := inProcess(env, func(any) {
+				if out.Len() == 0 {
+					t.Error("it serves before it has said anything")
+				}
+			})
+			p.out = &out
+			if err := start(p); err != nil {
+				t.Fatal(err)
+			}
+			var line struct {
+				Message, Function, Version string
+				Kinds                      []string
+			}
+			if err := json.NewDecoder(&out).Decode(&line); err != nil {
+				t.Fatal(err)
+			}
+			if line.Message != "started" {
+				t.Errorf("message = %q", line.Message)
+			}
+			if line.Function != function {
+				t.Errorf("function = %q", line.Function)
+			}
+			if line.Version != version.Number {
+				t.Errorf("version = %q, want %q", line.Version, version.Number)
+			}
+			if len(line.Kinds) != 1 || line.Kinds[0] != "order.close" {
+				t.Errorf("kinds = %q", line.Kinds)
+			}
+		})
 	}
 }

@@ -32,6 +32,7 @@ func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
 				MaxRedrives: n.MaxRedrives, Retention: n.LedgerRetention,
 			},
 			leaseSkew: n.LeaseSkew, attemptLeft: n.StartMargin - n.HandoverMargin,
+			metric: func(string, Metric, float64) bool { return true },
 		},
 	}
 }
@@ -89,14 +90,45 @@ func (k Kind) Start(ctx context.Context, s Services) (*Starter, error) {
 // Try makes one attempt at a job, as a delivery of its own and without the worker around it: no queue,
 // no budget, and a job that is not due is tried all the same. It is for tests.
 func (s *Starter) Try(ctx context.Context, body string) (Tried, error) {
+	d, err := s.delivery(body)
+	if err != nil {
+		return Tried{}, err
+	}
+	return tried(s.kind.Run(ctx, d)), nil
+}
+
+// TryBatch is Try for jobs that the worker would hand to a BatchRunner together.
+func (s *Starter) TryBatch(ctx context.Context, bodies ...string) ([]Tried, error) {
+	if s.kind.RunBatch == nil {
+		return nil, fmt.Errorf("the runner of %s is no BatchRunner", s.kind.Name)
+	}
+	deliveries := make([]job.Delivery, len(bodies))
+	for i, body := range bodies {
+		d, err := s.delivery(body)
+		if err != nil {
+			return nil, fmt.Errorf("body %d: %w", i, err)
+		}
+		deliveries[i] = d
+	}
+	all := make([]Tried, len(bodies))
+	for i, r := range s.kind.RunBatch(ctx, deliveries) {
+		all[i] = tried(r)
+	}
+	return all, nil
+}
+
+func (s *Starter) delivery(body string) (job.Delivery, error) {
 	read, err := job.NewCatalogue(s.kind).Read(body)
 	if err != nil {
-		return Tried{}, fmt.Errorf("read job: %w", err)
+		return job.Delivery{}, fmt.Errorf("read job: %w", err)
 	}
 	id := uuid.NewString()
-	r := s.kind.Run(ctx, job.Delivery{
+	return job.Delivery{
 		Message: job.Message{ID: id, Body: body, SentAt: s.now()}, Lane: job.Source,
 		Envelope: read.Envelope, Key: read.Key, Subject: read.Subject, Payload: read.Payload, Token: id,
-	})
-	return Tried{Verdict: verdicts[r.Verdict], Outcome: r.Detail, Until: r.Until, Err: r.Err}, nil
+	}, nil
+}
+
+func tried(r job.Result) Tried {
+	return Tried{Verdict: verdicts[r.Verdict], Outcome: r.Detail, Until: r.Until, Err: r.Err}
 }

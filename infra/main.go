@@ -1,5 +1,5 @@
-// Command infra is the CDK app of this repository's own system: it reads the settings from the CDK
-// context and places one system, with the kinds of internal/kinds, in one CloudFormation stack.
+// Command infra is the CDK app of this repository's own system: it reads the settings from a file of
+// environments/ and the CDK context, and places one system, with the kinds of internal/kinds, in one CloudFormation stack.
 //
 // It is run by the CDK command line (see cdk.json), from the repository's root, after the functions
 // were built into dist/. It deploys nothing itself.
@@ -30,8 +30,16 @@ func main() {
 func run(dist string) error {
 	app := awscdk.NewApp(nil)
 	given, _ := app.Node().GetAllContext(nil).(map[string]any)
+	given, err := withEnvironment(environments, given, os.Stderr)
+	if err != nil {
+		return err
+	}
 	settings, err := ParseSettings(given)
 	if err != nil {
+		return err
+	}
+	// The CDK command line says here where it is about to deploy to.
+	if err := settings.checkRegion(os.Getenv("CDK_DEFAULT_REGION")); err != nil {
 		return err
 	}
 	if err := checkDist(dist); err != nil {
@@ -52,7 +60,14 @@ func newStack(app awscdk.App, s Settings, dist string) awscdk.Stack {
 	props := s.props()
 	props.WorkerCode = stack.BuiltAt(filepath.Join(dist, "worker"))
 	props.RedriveCode = stack.BuiltAt(filepath.Join(dist, "redrive"))
-	stack.New(st, "Default", props)
+	system := stack.New(st, "Default", props)
+	for _, arn := range s.senders() {
+		serviceOf(arn).allow(system, arn)
+	}
+	newDesk(st, system)
+	if s.AlarmEmail == "" && s.AlarmTopicARN == "" {
+		awscdk.Annotations_Of(st).AddInfo(jsii.String("the alarms tell nobody: set alarmEmail or alarmTopicArn"))
+	}
 	return st
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -23,7 +24,9 @@ func TestMissingBinaryIsNamed(t *testing.T) {
 	}
 }
 
-func TestDeletionProtectionIsTheStacksToo(t *testing.T) {
+// place synthesises the system with stubs for the functions.
+func place(t *testing.T, s Settings) awscdk.Stack {
+	t.Helper()
 	dist := t.TempDir()
 	for _, name := range []string{"worker", "redrive"} {
 		if err := os.MkdirAll(filepath.Join(dist, name), 0o755); err != nil {
@@ -33,10 +36,26 @@ func TestDeletionProtectionIsTheStacksToo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	out := t.TempDir()
+	return newStack(awscdk.NewApp(&awscdk.AppProps{Outdir: &out}), s, dist)
+}
+
+func TestDeletionProtectionIsTheStacksToo(t *testing.T) {
 	s := DefaultSettings()
 	s.DeletionProtection = true
-	out := t.TempDir()
-	if st := newStack(awscdk.NewApp(&awscdk.AppProps{Outdir: &out}), s, dist); !*st.TerminationProtection() {
+	if st := place(t, s); !*st.TerminationProtection() {
 		t.Error("the stack can be deleted")
+	}
+}
+
+func TestDeploymentSaysThatAlarmsTellNobody(t *testing.T) {
+	told := DefaultSettings()
+	told.AlarmEmail = "ops@example.com"
+	for want, s := range map[int]Settings{1: DefaultSettings(), 0: told} {
+		found := assertions.Annotations_FromStack(place(t, s)).
+			FindInfo(jsii.String("*"), assertions.Match_StringLikeRegexp(jsii.String("^the alarms tell nobody")))
+		if got := len(*found); got != want {
+			t.Errorf("with e-mail %q it is said %d times, want %d", s.AlarmEmail, got, want)
+		}
 	}
 }

@@ -39,6 +39,10 @@ type Settings struct {
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
 	DestroyData bool
+	// Paused are the lanes that are deployed paused: source, recovery, or both with a comma.
+	Paused string
+	// Senders are the ARNs of the SNS topics, EventBridge rules and S3 buckets that may send jobs, separated by commas.
+	Senders string
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
@@ -106,6 +110,8 @@ var settings = []setting{
 	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	{"paused", func(s *Settings, v string) error { s.Paused = v; return nil }},
+	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
 }
@@ -153,8 +159,8 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	for _, one := range settings {
 		known[Prefix+one.name] = true
 		if v, given := context[Prefix+one.name]; given {
-			if err := one.set(&s, fmt.Sprint(v)); err != nil {
-				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, fmt.Sprint(v), err))
+			if err := one.set(&s, text(v)); err != nil {
+				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, text(v), err))
 			}
 		}
 	}
@@ -173,9 +179,32 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	return s, nil
 }
 
+// text is a value as the command line would give it; a list is separated by commas.
+func text(v any) string {
+	if list, ok := v.([]any); ok {
+		all := make([]string, len(list))
+		for i := range list {
+			all[i] = fmt.Sprint(list[i])
+		}
+		return strings.Join(all, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// words are the parts of a list.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// The lanes, as the setting paused names them.
+const (
+	laneSource   = "source"
+	laneRecovery = "recovery"
+)
+
 var (
-	address  = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
-	topicARN = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	topicARN         = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
 func (s Settings) validate() error {
@@ -192,8 +221,52 @@ func (s Settings) validate() error {
 	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
 		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
 		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
+	for _, one := range s.providerSettings() {
+		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
+			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))
+	}
+	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || strings.HasPrefix(s.Reminders.URL, "https://"),
+		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
+	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
+		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
+	for _, lane := range words(s.Paused) {
+		must(lane == laneSource || lane == laneRecovery, "paused has %q, want source or recovery", lane)
+	}
+	for _, arn := range s.senders() {
+		must(serviceOf(arn) != nil, "senders has %q, want the ARN of an SNS topic, an EventBridge rule or an S3 bucket", arn)
+	}
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
+}
+
+// providerSetting is a setting about the provider of reminders.
+type providerSetting struct {
+	name string
+	set  bool
+	of   []string // the providers that it is for
+}
+
+func (s Settings) providerSettings() []providerSetting {
+	r := s.Reminders
+	http, ses := []string{reminder.ProviderHTTP}, []string{reminder.ProviderSES}
+	return []providerSetting{
+		{"providerTimeout", r.Timeout != 0, []string{reminder.ProviderHTTP, reminder.ProviderSES}},
+		{"providerUrl", r.URL != "", http},
+		{"providerSecretArn", r.SecretARN != "", http},
+		{"providerDeduplicates", r.Abilities.Deduplicates, http},
+		{"providerLooksUp", r.Abilities.LooksUp, http},
+		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"sesFrom", r.SESFrom != "", ses},
+		{"sesConfigurationSet", r.SESSet != "", ses},
+	}
+}
+
+// checkRegion checks what must lie in the region that is deployed to, which may be unknown.
+func (s Settings) checkRegion(region string) error {
+	if parts := strings.Split(s.AlarmTopicARN, ":"); region != "" && len(parts) > 3 && parts[3] != region {
+		return fmt.Errorf("settings:\nalarm topic is %q, but alarms of %s reach topics of %s only", s.AlarmTopicARN, region, region)
+	}
+	return nil
 }
 
 // props are what the settings make of the system, but for what the CDK or a build makes.
@@ -203,6 +276,7 @@ func (s Settings) props() stack.Props {
 		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, DeletionProtection: s.DeletionProtection,
 		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail,
 	}
+	p.PauseSource, p.PauseRecovery = slices.Contains(words(s.Paused), laneSource), slices.Contains(words(s.Paused), laneRecovery)
 	if s.AlarmTopicARN != "" {
 		p.AlarmTopicARNs = []string{s.AlarmTopicARN}
 	}

@@ -62,6 +62,23 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends from`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
 		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
+		{"maxReceiveCount is 5000, but SQS allows at most 1000", set("maxReceiveCount", 5000)},
+		{"worker memory is 20480 MB, but Lambda allows 128 to 10240 MB", set("workerMemory", 20480)},
+		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},
+		{"redrive reserved concurrency is 100000, above 100", set("redriveReserved", 100_000)},
+		{"stalled limit is 48h0m0s, but a CloudWatch alarm looks back at most 24h0m0s", set("stalled", "48h")},
+		{"attempt time is 2h0m0s, above worker timeout - handover margin = 26s", set("attemptTime", "2h")},
+		{`providerUrl is set, but provider is "": it belongs to http`, set("providerUrl", "https://p.example")},
+		{`sesFrom is set, but provider is "http": it belongs to ses`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:sesFrom": "a@example.com"}},
+		{`providerUrl is "http://p.example" with a secret, which would travel in clear text`, map[string]any{
+			"acklast:provider": "http", "acklast:providerUrl": "http://p.example",
+			"acklast:providerSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf"}},
+		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
+		{`SES's configuration set is "all/*", but its name has`, map[string]any{
+			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
+		{`paused has "dlq", want source or recovery`, set("paused", "source,dlq")},
+		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
@@ -73,6 +90,30 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 			t.Errorf("%v:\n got %v\nwant %s", c.set, err, c.want)
 		} else if n := strings.Count(err.Error(), "\n"); n != 1 {
 			t.Errorf("%v also reports something else: %v", c.set, err)
+		}
+	}
+}
+
+func TestAlarmTopicLiesInTheRegion(t *testing.T) {
+	s := DefaultSettings()
+	s.AlarmTopicARN = "arn:aws:sns:eu-central-1:123456789012:pages"
+	for region, want := range map[string]string{
+		"": "", "eu-central-1": "", "us-east-1": "alarms of us-east-1 reach topics of us-east-1 only",
+	} {
+		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", region, err, want)
+		}
+	}
+}
+
+func TestPausedNamesLanes(t *testing.T) {
+	for paused, want := range map[string][2]bool{"": {}, "source": {true, false}, "recovery, source": {true, true}} {
+		s, err := ParseSettings(set("paused", paused))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.props(); p.PauseSource != want[0] || p.PauseRecovery != want[1] {
+			t.Errorf("%q pauses source %v, recovery %v", paused, p.PauseSource, p.PauseRecovery)
 		}
 	}
 }

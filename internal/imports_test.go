@@ -37,6 +37,7 @@ var mayUse = map[string][]string{
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":             {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/effect":              {"."},
+	"internal/memdb":               {"."},
 	"internal/kinds":               {"internal/kinds", "functions/", "internal/demo", "infra"},
 	"internal/kinds/reservation":   {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
 }
@@ -46,6 +47,8 @@ var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
 	"internal/env":                {},
+	"internal/version":            {},
+	"internal/memdb":              {},
 	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},

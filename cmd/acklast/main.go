@@ -22,8 +22,12 @@ const (
 	// exitRefused: the command line, its input or the state of things does not allow it; nothing
 	// was changed, and the same call will be refused again.
 	exitRefused
-	// exitStopped: a redrive stopped itself, or was stopped.
+	// exitStopped: a redrive halted itself, or was halted.
 	exitStopped
+	// exitUnwell: a redrive is done, and not every message of its plan ended well.
+	exitUnwell
+	// exitInterrupted: a redrive's process ended without a word; the run can be continued.
+	exitInterrupted
 )
 
 func main() {

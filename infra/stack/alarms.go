@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssnssubscriptions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -43,6 +44,16 @@ func newAlarms(st *Stack) alarms {
 			DisplayName: jsii.String(st.props.Name + " alarms"),
 			EnforceSSL:  jsii.Bool(true),
 		})
+		// EnforceSSL writes a policy, which takes the place of the one that SNS makes by itself and that lets
+		// the account's alarms publish.
+		topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
+			Actions:    jsii.Strings("sns:Publish"), Resources: &[]*string{topic.TopicArn()},
+			Conditions: &map[string]any{
+				"StringEquals": map[string]any{"aws:SourceAccount": st.stack.Account()},
+				"ArnLike":      map[string]any{"aws:SourceArn": st.arn("cloudwatch", "alarm:"+st.props.Name+"-*")},
+			},
+		}))
 		topic.AddSubscription(awssnssubscriptions.NewEmailSubscription(&st.props.AlarmEmail, nil))
 		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
 	}
@@ -172,10 +183,10 @@ func (st *Stack) failing() awscloudwatch.MathExpression {
 	})
 }
 
-// constructID turns dlq-depth into DlqDepth.
+// constructID turns dlq-depth into DlqDepth. Output ids have letters and digits only.
 func constructID(name string) string {
 	var id strings.Builder
-	for word := range strings.SplitSeq(name, "-") {
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
 		id.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return id.String()

@@ -249,8 +249,9 @@ func (tm template) widgets(t *testing.T) []widget {
 
 func TestDashboard(t *testing.T) {
 	tm := standardTemplate(t)
-	if got := tm.Resources[tm.of("AWS::CloudWatch::Dashboard")[0]].Properties["DashboardName"]; got != "acklast" {
-		t.Errorf("name is %v", got)
+	// Dashboards are global: the name must differ in each region.
+	if got := tm.text(tm.Resources[tm.of("AWS::CloudWatch::Dashboard")[0]].Properties["DashboardName"]); got != "acklast-"+testRegion {
+		t.Errorf("name is %q", got)
 	}
 	shown := map[string][]string{}
 	for _, w := range tm.widgets(t) {
@@ -275,4 +276,48 @@ func TestDashboard(t *testing.T) {
 	contains("Duplicates and conflicts", "Duplicates", "LedgerConflicts")
 	contains("Redrive", "AWS/SQS QueueName=acklast-dlq NumberOfMessagesDeleted")
 	contains("Retries by class", `SEARCH('{acklast,stack,kind,lane,class} MetricName="Retried" stack="acklast"'`)
+}
+
+// A topic's own policy replaces the one with which SNS lets the account's alarms publish.
+func TestAlarmsMayPublish(t *testing.T) {
+	p := defaults()
+	p.AlarmEmail = "ops@example.com"
+	tm := templateOf(t, p)
+	// may are the ARNs, by topic, of the alarms that CloudWatch may publish for.
+	may := map[string][]string{}
+	for _, id := range tm.of("AWS::SNS::TopicPolicy") {
+		for _, one := range tm.resolve(tm.Resources[id].Properties["PolicyDocument"]).(map[string]any)["Statement"].([]any) {
+			s := one.(map[string]any)
+			conditions, _ := s["Condition"].(map[string]any)
+			if s["Effect"] == "Deny" && fmt.Sprint(conditions) != "map[Bool:map[aws:SecureTransport:false]]" {
+				t.Errorf("%s denies on other terms than plain HTTP: %v", id, s)
+			}
+			if s["Effect"] != "Allow" || fmt.Sprint(s["Principal"]) != "map[Service:cloudwatch.amazonaws.com]" || s["Action"] != "sns:Publish" {
+				continue
+			}
+			if got := fmt.Sprint(conditions["StringEquals"]); got != "map[aws:SourceAccount:"+testAccount+"]" {
+				t.Errorf("%s lets alarms of %s publish", id, got)
+			}
+			topic := fmt.Sprint(s["Resource"])
+			may[topic] = append(may[topic], fmt.Sprint(conditions["ArnLike"].(map[string]any)["aws:SourceArn"]))
+		}
+	}
+	told := 0
+	for _, id := range tm.of("AWS::CloudWatch::Alarm") {
+		for _, list := range []string{"AlarmActions", "OKActions"} {
+			for _, action := range tm.Resources[id].Properties[list].([]any) {
+				told++
+				alarm := tm.att(id, "Arn")
+				if !slices.ContainsFunc(may[tm.text(action)], func(pattern string) bool {
+					prefix, ok := strings.CutSuffix(pattern, "*")
+					return ok && strings.HasPrefix(alarm, prefix)
+				}) {
+					t.Errorf("%s may not publish to %s, which takes messages of %v", alarm, tm.text(action), may[tm.text(action)])
+				}
+			}
+		}
+	}
+	if want := 2 * len(tm.of("AWS::CloudWatch::Alarm")); told != want {
+		t.Errorf("%d actions tell somebody, want %d", told, want)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
@@ -95,12 +96,14 @@ func TestGrantsAcrossStacks(t *testing.T) {
 	jobs := New(awscdk.NewStack(app, jsii.String("Jobs"), nil), "Orders", p)
 	web := awscdk.NewStack(app, jsii.String("Web"), nil)
 	jobs.GrantSend(role(web, "Producer"))
+	jobs.GrantCancel(role(web, "Canceller"))
 	jobs.GrantOperate(role(web, "Operator"))
 	jobs.GrantApprove(role(web, "Approver"))
 	tm := synth("Web")
 	for id, want := range map[string][]string{
-		"Producer": {"sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
-		"Approver": {"lambda:InvokeFunction RedriveAliasapprove"},
+		"Canceller": append(grid("LedgerTable", "dynamodb:GetItem", "dynamodb:UpdateItem"), grid("Key", keyActions...)...),
+		"Producer":  {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
+		"Approver":  {"lambda:InvokeFunction RedriveAliasapprove"},
 	} {
 		equal(t, id, imported(tm.allowed(t, id)), want)
 	}
@@ -216,7 +219,11 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 		`kind b has a table "own", which kind a has with other keys`: {Kinds: []acklast.Kind{
 			kind("a", own), kind("b", []acklast.Table{{Name: "own", PartitionKey: "other"}})}},
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
-		`environment has ACKLAST_STACK, which New sets`:     {Environment: map[string]string{"ACKLAST_STACK": "x"}},
+		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
+		`kind slow: attempt time is 1h0m0s, above worker timeout`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
+			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
+		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
+		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

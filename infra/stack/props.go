@@ -96,6 +96,10 @@ type Props struct {
 	AlarmEmail     string
 	AlarmTopicARNs []string
 
+	// PauseSource and PauseRecovery deploy a lane paused, or keep it so. A later deployment without them
+	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
+	PauseSource, PauseRecovery bool
+
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
 	// SQS, DynamoDB and what the kinds call.
 	VPC awsec2.IVpc
@@ -129,8 +133,12 @@ func (p Props) withDefaults() Props {
 var (
 	// The longest name made of the system's is a table's, and of 255 bytes; a function's may have 64.
 	systemName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
+	tableName  = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
 	email      = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 )
+
+// maxEnvironmentBytes is what Lambda allows for a function's environment.
+const maxEnvironmentBytes = 4096
 
 // logDays are the retention periods that CloudWatch Logs accepts, in days.
 var logDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
@@ -155,6 +163,23 @@ func (p Props) Validate() error {
 		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
 		must(!p.reserved(name), "environment has %s, which New sets itself", name)
+	}
+	// Lambda counts names and values together; a queue's URL has about 100 bytes.
+	size := 0
+	for name, value := range p.workerEnvironment(topology.QueueURLs{}) {
+		size += len(name) + len(value)
+	}
+	for name, value := range p.Environment {
+		size += len(name) + len(value)
+	}
+	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
+	for _, k := range acklast.Describe(p.Kinds...) {
+		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
+			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
+			k.Name, k.Attempts.Time, p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin)
+		for _, t := range k.Tables {
+			must(tableName.MatchString(t.Name), "kind %s: table %q: a table's name has 1 to 100 letters, digits, hyphens, underscores and dots", k.Name, t.Name)
+		}
 	}
 	_, err := p.kindTables()
 	errs = append(errs, err)

@@ -51,14 +51,8 @@ func (s *Store) Commit(ctx context.Context, c ledger.Completion, own ...types.Tr
 }
 
 func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.TransactWriteItem) error {
-	if err := checkKey(c.Entry.Key); err != nil {
+	if err := checkCompletion(c); err != nil {
 		return err
-	}
-	if c.Token == "" {
-		return errors.New("no owner token")
-	}
-	if !c.Entry.Status.Final() {
-		return fmt.Errorf("status %q is not final", c.Entry.Status)
 	}
 	items := append([]types.TransactWriteItem{{Update: s.completion(c)}}, own...)
 	err := s.transact(ctx, items)
@@ -70,7 +64,26 @@ func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.Tra
 	if refused.Index > 0 {
 		return &ItemError{Index: refused.Index - 1, Item: refused.Item}
 	}
-	e, err := s.found(ctx, c.Entry.Key, refused.Item)
+	return s.refusedBy(ctx, c, refused.Item)
+}
+
+func checkCompletion(c ledger.Completion) error {
+	if err := checkKey(c.Entry.Key); err != nil {
+		return err
+	}
+	if c.Token == "" {
+		return errors.New("no owner token")
+	}
+	if !c.Entry.Status.Final() {
+		return fmt.Errorf("status %q is not final", c.Entry.Status)
+	}
+	return nil
+}
+
+// refusedBy says what it means that the entry refused a completion: nil for a commit of this same delivery
+// whose answer was lost, else a *ledger.RefusedError with the entry as it was found.
+func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) error {
+	e, err := s.found(ctx, c.Entry.Key, it)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 // First question: is a job visible no earlier than its time?
 func TestNoEffectBeforeTheChosenTime(t *testing.T) {
+	t.Parallel()
 	for name, undelayed := range map[string]bool{"SQS delays it": false, "it arrives early and hops": true} {
 		t.Run(name, func(t *testing.T) {
 			s := blackBox(t)
@@ -73,7 +74,7 @@ func TestIsolatedIntact(t *testing.T) {
 		"seal": {Type: "Binary.sha", Binary: []byte{0, 1, 0xFE, 0xFF}},
 	}
 	s.send(body, attributes)
-	m := s.fromDLQ(body)
+	m := s.takeFromDLQ(body)
 	if len(m.Attributes) != len(attributes) {
 		t.Errorf("attributes %v", m.Attributes)
 	}
@@ -116,7 +117,7 @@ func TestOneIsPutBackByHand(t *testing.T) {
 	}
 	s.wantAvailable(100)
 
-	again := s.fromDLQ(s.body(other))
+	again := s.takeFromDLQ(s.body(other))
 	if again.ID != left.ID || !maps.EqualFunc(again.Attributes, left.Attributes, func(a, b job.Attribute) bool { return a.String == b.String }) || again.Memory != left.Memory {
 		t.Errorf("the other one changed: %+v, was %+v", again, left)
 	}
@@ -172,9 +173,12 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 	if e := s.ends(h, ledger.Done); e.Outcome != reservation.Released {
 		t.Errorf("the good neighbour: %+v", e)
 	}
-	for _, body := range bodies {
-		if m := s.fromDLQ(body); m.Memory.Class != job.Invalid || m.Memory.Error == "" {
-			t.Errorf("%.40q: memory %+v", body, m.Memory)
+	for body, m := range s.takeAllFromDLQ(bodies...) {
+		if m.Memory.Class != job.Invalid {
+			t.Errorf("%.40q: class %s, want %s", body, m.Memory.Class, job.Invalid)
+		}
+		if m.Memory.Error == "" {
+			t.Errorf("%.40q: the message does not say why it is invalid", body)
 		}
 	}
 }

@@ -8,15 +8,20 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"go.uber.org/goleak"
@@ -37,8 +42,20 @@ import (
 // bootstrap is the compiled worker.
 var bootstrap string
 
+// sideBySide is how many tests run at once unless -parallel says otherwise. They mostly wait for visibility
+// timeouts and delays, so the number of processors, the default, would leave the machine idle.
+const sideBySide = "8"
+
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
+		flag.Parse()
+		chosen := false
+		flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+		if !chosen {
+			if err := flag.Set("test.parallel", sideBySide); err != nil {
+				panic(err)
+			}
+		}
 		dir, err := os.MkdirTemp("", "acklast-e2e-")
 		if err != nil {
 			panic(err)
@@ -69,6 +86,21 @@ func TestMain(m *testing.M) {
 
 // deployed says whether the black-box tests are pointed at a deployed stack.
 func deployed() bool { return os.Getenv("AWS_ENDPOINT_URL") != "" || os.Getenv("ACKLAST_E2E") == "aws" }
+
+// unkept is an HTTP client that closes each connection after its call: a deployed stack ends none of them
+// with the tests, and the leak check would count every kept one.
+func unkept() *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.DisableKeepAlives = true })
+}
+
+// needsEmbedded skips a test that breaks things on purpose, where the tests do not run on the embedded AWS.
+// A test whose subtests all need it calls it before them: one of which nothing ran is reported as skipped.
+func needsEmbedded(t *testing.T) {
+	t.Helper()
+	if deployed() || os.Getenv(envData) != "" {
+		t.Skip("breaks things on purpose, which only the embedded AWS allows")
+	}
+}
 
 // system is a stack as its users see it.
 type system struct {
@@ -146,7 +178,7 @@ func blackBox(t *testing.T) *system {
 		if stack == "" {
 			stack = topology.DefaultStack
 		}
-		cfg, err := awsclient.Load(t.Context())
+		cfg, err := awsclient.Load(t.Context(), config.WithHTTPClient(unkept()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,9 +247,7 @@ func newEmbedded(t *testing.T, options ...func(*local.Config)) *embedded {
 
 func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, options ...func(*local.Config)) *embedded {
 	t.Helper()
-	if deployed() || os.Getenv(envData) != "" {
-		t.Skip("breaks things on purpose, which only the embedded AWS allows")
-	}
+	needsEmbedded(t)
 	t.Parallel()
 	e := &embedded{tally: local.NewTally(), logs: &lockedBuffer{}}
 	config := local.Config{Kinds: acklast.Describe(kinds.All()...),
@@ -307,10 +337,14 @@ func (s *system) key(h reservation.Hold) string {
 	return key
 }
 
+// hanging is when a wait is given up. It only ends tests whose event never comes: no test is red because
+// the machine is slow.
+const hanging = 5 * time.Minute
+
 // until waits for something to become true.
 func (s *system) until(what string, happened func() bool) {
 	s.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(hanging)
 	for !happened() {
 		if time.Now().After(deadline) {
 			s.Fatalf("did not happen: %s", what)
@@ -372,27 +406,59 @@ func (s *system) depth(q job.Queue) lanes.Depth {
 	return d
 }
 
-// fromDLQ waits for the message with the body on the DLQ and returns it, invisible for a while. Other
-// messages become visible again at once.
-func (s *system) fromDLQ(body string) (found lanes.Received) {
+// fromDLQ waits for the message with the body on the DLQ and returns it, invisible for a few seconds.
+func (s *system) fromDLQ(body string) lanes.Received {
 	s.Helper()
-	// Two that search one queue hide each other's message again and again, in step.
+	return s.allFromDLQ(body)[body]
+}
+
+// allFromDLQ is fromDLQ for several bodies, which one search finds sooner than one search each. Other
+// messages become visible again when it ends.
+func (s *system) allFromDLQ(bodies ...string) map[string]lanes.Received {
+	s.Helper()
+	// Two searches of one queue at the same time hide each other's messages.
 	s.searching.Lock()
 	defer s.searching.Unlock()
-	s.until("the message is on the DLQ", func() bool {
+	found := map[string]lanes.Received{}
+	var others []job.Message
+	s.until("the messages are on the DLQ", func() bool {
 		received, err := s.queues.Receive(s.Context(), job.DLQ, 10, 5*time.Second, time.Second)
 		if err != nil {
 			s.Fatal(err)
 		}
-		ok := false
 		for _, m := range received {
-			if m.Body == body {
-				found, ok = m, true
+			if slices.Contains(bodies, m.Body) {
+				found[m.Body] = m
+			} else {
+				others = append(others, m.Message)
 			}
 		}
-		return ok
+		return len(found) == len(bodies)
 	})
+	if len(others) > 0 {
+		// Best effort: without it they come back by themselves after the visibility timeout.
+		_ = s.queues.Release(s.Context(), job.DLQ, others)
+	}
 	return found
+}
+
+// takeFromDLQ is fromDLQ that removes the message too: whatever a test leaves on a deployed stack's DLQ, its
+// operators find there. A test that fails before leaves its message, which helps to see why.
+func (s *system) takeFromDLQ(body string) lanes.Received {
+	s.Helper()
+	return s.takeAllFromDLQ(body)[body]
+}
+
+// takeAllFromDLQ is takeFromDLQ for several bodies.
+func (s *system) takeAllFromDLQ(bodies ...string) map[string]lanes.Received {
+	s.Helper()
+	taken := s.allFromDLQ(bodies...)
+	for _, m := range taken {
+		if err := s.queues.Delete(s.Context(), job.DLQ, []job.Message{m.Message})[0]; err != nil {
+			s.Fatal(err)
+		}
+	}
+	return taken
 }
 
 // dry waits until no message is left on the lanes.

@@ -134,6 +134,8 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 
 // The worker is killed after the provider has accepted and before the completion is written.
 func TestReminderKilledAfterTheAcceptance(t *testing.T) {
+	needsEmbedded(t)
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		can    fakeprovider.Options
 		status ledger.Status
@@ -180,6 +182,8 @@ func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 // A worker is stopped in the middle of its call and outlives its lease. Another one completes; then the
 // first one wakes up.
 func TestReminderOfAStoppedWorker(t *testing.T) {
+	needsEmbedded(t)
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		can   fakeprovider.Options
 		after bool // stopped after the acceptance, not before

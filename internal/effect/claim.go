@@ -11,7 +11,7 @@ import (
 )
 
 // completeGrace is how long the end of a claim may still be written when the attempt's time is over: a
-// known acceptance is worth it.
+// known acceptance, or that no call was made, is worth it.
 const completeGrace = time.Second
 
 // claim is a delivery that holds its job.
@@ -39,7 +39,8 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 		return c.complete(ctx, todo.status, todo.outcome, "")
 	case !c.r.o.Now().Before(c.e.LeaseUntil):
 		// The process was stopped for so long that another delivery may hold the job by now.
-		return job.Result{Verdict: job.Unconfirmed, Err: errors.New("not sent: the lease ended before the call")}
+		err := errors.New("not sent: the lease ended before the call")
+		return job.Result{Verdict: job.Unconfirmed, Err: errors.Join(err, c.r.release(ctx, c.d))}
 	}
 	call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
 	defer cancel()
@@ -117,6 +118,7 @@ func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, req
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), left+completeGrace)
 	defer cancel()
 	o := c.r.o
+	requestID = job.SafeText(requestID) // somebody else wrote it
 	found, err := o.Ledger.UpdateFrom(ctx, c.e, c.d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return o.Rules.CompleteClaim(e, c.d, status, outcome, requestID, o.Now())
 	})

@@ -182,6 +182,12 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	}
 	e, err := r.o.Ledger.Claim(ctx, r.o.Rules, d, ledger.Lease{Until: until, ProviderKey: providerKey(r.o.Stack, d.Key), ExpiresAt: c.ExpiresAt})
 	if err != nil {
+		if errors.Is(err, ledger.ErrUnavailable) {
+			// It may have been written, and only its answer is lost.
+			if kept := r.release(ctx, d); kept != nil {
+				err = fmt.Errorf("%w; release: %v", err, kept) //nolint:errorlint // the claim's error decides
+			}
+		}
 		return r.refused(d, err)
 	}
 	claimed := claim{r: r, d: d, c: c, e: e}
@@ -233,6 +239,20 @@ func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job
 		return job.Result{}, false
 	}
 	return ledger.ResultOf(err, d.Token, r.o.Now()), true
+}
+
+// release takes back a claim under which no call was made. Without that its mark would stand for a call
+// that nobody knows the outcome of. An error is no more than a mark that stays.
+func (r *Runner) release(ctx context.Context, d job.Delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), completeGrace)
+	defer cancel()
+	_, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		return r.o.Rules.Release(e, d.Token)
+	})
+	if errors.Is(err, ledger.ErrLeaseLost) || errors.Is(err, ledger.ErrFinal) {
+		return nil // the claim was not written, or is another delivery's now
+	}
+	return err
 }
 
 // refused says what a claim that was not granted means for its delivery.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,11 +35,21 @@ type book struct {
 	now     func() time.Time
 	calls   []string
 	trouble error // what every call comes to, if set
+	lose    int   // how many calls from now on write, and lose their answer
 }
 
 func (b *book) call(name string) error {
 	b.calls = append(b.calls, name)
 	return b.trouble
+}
+
+// answer is the error of a call that has written.
+func (b *book) answer() error {
+	if b.lose == 0 {
+		return nil
+	}
+	b.lose--
+	return fmt.Errorf("no answer: %w", ledger.ErrUnavailable)
 }
 
 func (b *book) Update(_ context.Context, _, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
@@ -53,7 +64,7 @@ func (b *book) Update(_ context.Context, _, token string, change func(ledger.Ent
 	}
 	next.Owner, next.Version = token, b.entry.Version+1
 	b.entry = next
-	return next, nil
+	return next, b.answer()
 }
 
 func (b *book) UpdateFrom(ctx context.Context, _ ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
@@ -72,7 +83,7 @@ func (b *book) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l le
 	}
 	next.Version = b.entry.Version + 1
 	b.entry = next
-	return next, nil
+	return next, b.answer()
 }
 
 func (b *book) Learn(_ context.Context, rules ledger.Rules, _ string, ev ledger.Evidence) (ledger.Entry, error) {
@@ -682,6 +693,9 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		if res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
 			t.Errorf("result %+v, sends %v", res, d.provider.keys)
 		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("no call was made, but the entry is %+v", e)
+		}
 	})
 }
 
@@ -823,5 +837,125 @@ func TestADecisionStandsInForTheLookup(t *testing.T) {
 		d.provider.send = nil
 		d.deliver("t5")
 		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// The claim is written and its answer lost, before any call. The next delivery sends, and nobody has to
+// decide, also with a provider that can do nothing.
+func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.lose = 1
+		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("the next delivery: %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// The claim's answer is lost and the ledger stays away: then nobody can know that no call was made.
+func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.lose = 1
+		d.book.now = func() time.Time { now := d.clock(); d.book.trouble = ledger.ErrUnavailable; return now } // from the claim on
+		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed {
+			t.Errorf("result %+v", res)
+		}
+		d.book.trouble, d.book.now = nil, d.clock
+		if e := d.book.get(); !e.Unresolved || e.Status != ledger.Running {
+			t.Errorf("entry %+v", e)
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Blocked {
+			t.Errorf("before the lease is over: %+v", res)
+		}
+	})
+}
+
+// A claim that is taken back leaves the mark of an earlier call.
+func TestALostAnswerToTheClaimAfterALostAnswerOfTheProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = lost
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(time.Minute)
+		d.book.lose = 1
+		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed {
+			t.Errorf("result %+v", res)
+		}
+		if got := class(t, d.deliver("t3")); got != job.Ambiguous {
+			t.Errorf("class %s", got)
+		}
+		d.want(ledger.Isolated, "", 1)
+	})
+}
+
+// The provider has to remember the key from the first call that may have been accepted.
+func TestTheKeysWindowCountsFromTheFirstOpenCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{Deduplicates: true, KeyWindow: window})
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, RetryAfter: 50 * time.Minute, Err: errors.New("429")}}
+		}
+		d.deliver("t1")
+		time.Sleep(50*time.Minute + time.Millisecond)
+		d.provider.send = lost
+		d.deliver("t2")
+		d.provider.send = nil
+		time.Sleep(window / 2) // more than the window since the first claim, less since the open call
+		if res := d.deliver("t3"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// A look-up without an id proves nothing, whatever the kind returns.
+func TestALookupWithoutAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.lookup = func(context.Context, *stub) (string, error) { return "", nil }
+		time.Sleep(time.Minute)
+		if got := class(t, d.deliver("t2")); got != job.Transient || !d.book.get().Unresolved {
+			t.Errorf("class %s, entry %+v", got, d.book.get())
+		}
+	})
+}
+
+// A classified error that does not say unsent counts as possibly accepted.
+func TestOnlyUnsentIsUnsent(t *testing.T) {
+	for _, class := range []job.Class{job.Transient, job.Throttled, job.Rejected} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, effect.Abilities{})
+			d.provider.send = func(context.Context, *stub) (string, error) {
+				return "", &job.Failure{Class: class, Err: errors.New("who knows")}
+			}
+			if d.deliver("t1"); !d.book.get().Unresolved {
+				t.Errorf("%s: %+v", class, d.book.get())
+			}
+		})
+	}
+}
+
+// A provider's id is text of somebody else: it is bounded before it is stored.
+func TestARequestIDIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) { return strings.Repeat("x\x00", 10_000), nil }
+		if res := d.deliver("t1"); res.Verdict != job.Committed {
+			t.Fatalf("result %+v", res)
+		}
+		if id := d.book.get().Evidence[0].RequestID; len(id) > 1024 || strings.Contains(id, "\x00") {
+			t.Errorf("an id of %d bytes: %q", len(id), id[:20])
+		}
 	})
 }

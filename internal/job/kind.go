@@ -24,6 +24,8 @@ type Description struct {
 	Attempts Attempts `json:"attempts,omitzero"`
 	// Tables are the tables that belong to the kind.
 	Tables []Table `json:"tables,omitempty"`
+	// Metrics are the metrics that the kind's runs record.
+	Metrics []Metric `json:"metrics,omitempty"`
 	// Environment are the variables that the kind reads.
 	Environment []Variable `json:"environment,omitempty"`
 	// Samples are bodies of jobs that this kind can read.
@@ -98,8 +100,10 @@ type Kind struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 	// Run makes one attempt. It must return when ctx ends. It is nil where jobs are only read.
 	Run func(ctx context.Context, d Delivery) Result
-	// RunBatch makes one attempt at each of several deliveries and returns their results in the same
-	// order. It is nil for a kind without a batch form.
+	// Together names what a delivery's job shares with other jobs, such as a resource; "" for nothing.
+	// RunBatch makes one attempt at each of several deliveries that share it, whose keys differ, and returns
+	// their results in the same order. Both are nil for a kind without a batch form.
+	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
 	// Explain returns what the kind's own records say about a subject. It only reads. It is nil for a kind
 	// that explains nothing, and where jobs are only read.
@@ -126,10 +130,11 @@ type Definition[P any] struct {
 	ExpiresAt func(P) time.Time
 	// Late says what becomes of a job past its deadline.
 	Late LatePolicy
-	// Volatile, Masked, Attempts, Tables, Environment and Samples are those of Description.
+	// Volatile, Masked, Attempts, Tables, Metrics, Environment and Samples are those of Description.
 	Volatile, Masked []string
 	Attempts         Attempts
 	Tables           []Table
+	Metrics          []Metric
 	Environment      []Variable
 	Samples          []Sample
 	// Grants returns what the worker may do for the kind in an environment, or what is wrong with that
@@ -137,16 +142,19 @@ type Definition[P any] struct {
 	Grants func(getenv func(string) string) ([]Grant, error)
 }
 
-// Define makes a kind from its definition. It panics when the definition lacks its name or its key,
-// which is a mistake in the program.
+// Define makes a kind from its definition. It panics when the definition lacks its name or its key or has
+// wrong metrics, which is a mistake in the program.
 func Define[P any](d Definition[P]) Kind {
 	if d.Name == "" || d.Key == nil {
 		panic("job: a kind needs a name and a key")
 	}
+	if err := checkMetrics(d.Metrics); err != nil {
+		panic("job: kind " + d.Name + ": " + err.Error())
+	}
 	k := Kind{
 		Description: Description{
 			Name: d.Name, Late: d.Late, Volatile: d.Volatile, Masked: d.Masked, Attempts: d.Attempts,
-			Tables: d.Tables, Environment: d.Environment, Samples: slices.Clone(d.Samples),
+			Tables: d.Tables, Metrics: d.Metrics, Environment: d.Environment, Samples: slices.Clone(d.Samples),
 		},
 		Grants: d.Grants,
 		Read: func(payload []byte) (Contents, error) {

@@ -75,7 +75,10 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed E
 	e.OpenClaims++
 	e.RetryAt = time.Time{}
 	if e.ProviderKey == "" {
-		e.ProviderKey, e.CalledFrom = l.ProviderKey, now
+		e.ProviderKey = l.ProviderKey
+	}
+	if e.CalledFrom.IsZero() {
+		e.CalledFrom = now
 	}
 	if e.ExpiresAt.IsZero() {
 		e.ExpiresAt = l.ExpiresAt
@@ -86,6 +89,23 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed E
 // UnresolvedBefore says of an entry just claimed whether a call of an earlier claim has no known
 // outcome, as Claim itself does.
 func (e Entry) UnresolvedBefore() bool { return e.OpenClaims > 1 }
+
+// Release ends a claim under which no call was made. The entry is as it was before the claim: a call of an
+// earlier claim that had no known outcome still has none.
+func (r Rules) Release(e Entry, token string) (Entry, error) {
+	switch {
+	case e.Status.Final():
+		return e, ErrFinal
+	case e.Status != Running || e.Owner != token:
+		return e, ErrLeaseLost
+	}
+	if e.UnresolvedBefore() {
+		e.OpenClaims--
+	} else {
+		e = e.resolve()
+	}
+	return e.release(), nil
+}
 
 // Free says whether a running entry's lease has ended. Without a lease time it has not.
 func (e Entry) Free(now time.Time) bool {

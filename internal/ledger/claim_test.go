@@ -156,3 +156,64 @@ func TestHopCountsTheMoreOfBoth(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A claim that is released leaves no mark of its own, and keeps that of an earlier one.
+func TestReleaseUndoesAClaim(t *testing.T) {
+	e := claimed(t)
+	if _, err := rules.Release(e, "token-m2"); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("by another delivery: %v", err)
+	}
+	released, err := rules.Release(e, "token-m1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if released.Status != Pending || !released.LeaseUntil.IsZero() {
+		t.Errorf("released: %+v, want it pending without a lease", released)
+	}
+	if released.Unresolved || !released.CalledFrom.IsZero() {
+		t.Errorf("released: %+v, want no mark of a call", released)
+	}
+
+	// The first claim's call has no known outcome.
+	at := lease.Until
+	taken, _, err := rules.Claim(e, delivery("m2", t0), Lease{Until: at.Add(time.Minute), ProviderKey: "key-1"}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released, err = rules.Release(stored(taken), "token-m2")
+	if err != nil || !released.Unresolved || !released.CalledFrom.Equal(t0) {
+		t.Errorf("after an earlier call: %+v, %v, want it unresolved since %v", released, err, t0)
+	}
+	again, before, err := rules.Claim(stored(released), delivery("m3", t0), lease, at)
+	if err != nil || !before || !again.UnresolvedBefore() {
+		t.Errorf("the next claim: %+v, unresolved before %v, %v", again, before, err)
+	}
+	for status, want := range map[Status]error{Done: ErrFinal, Isolated: ErrLeaseLost, Pending: ErrLeaseLost} {
+		if _, err := rules.Release(Entry{Version: 1, Status: status, Owner: "token-m1"}, "token-m1"); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", status, err, want)
+		}
+	}
+}
+
+// The time from which a provider must remember a key is that of the first call whose outcome is open.
+func TestCalledFromIsThatOfTheFirstOpenCall(t *testing.T) {
+	e := claimed(t)
+	if !e.CalledFrom.Equal(t0) {
+		t.Errorf("called from %v, want %v", e.CalledFrom, t0)
+	}
+	unsent := &job.Failure{Class: job.Throttled, Err: errors.New("429")}
+	failed, err := rules.Fail(e, delivery("m1", t0), unsent, t0, 0)
+	if err != nil || !failed.CalledFrom.IsZero() {
+		t.Errorf("after a call that was not accepted: called from %v, %v", failed.CalledFrom, err)
+	}
+	later := t0.Add(30 * time.Minute)
+	e, _, err = rules.Claim(stored(failed), delivery("m2", t0), lease, later)
+	if err != nil || !e.CalledFrom.Equal(later) || e.ProviderKey != "key-1" {
+		t.Errorf("the next claim: called from %v with key %s, %v, want %v with the first key", e.CalledFrom, e.ProviderKey, err, later)
+	}
+	lost := &job.Failure{Class: job.Transient, Unresolved: true, Err: errors.New("no answer")}
+	failed, err = rules.Fail(stored(e), delivery("m2", t0), lost, later, 0)
+	if err != nil || !failed.CalledFrom.Equal(later) {
+		t.Errorf("after a lost answer: called from %v, %v, want %v", failed.CalledFrom, err, later)
+	}
+}

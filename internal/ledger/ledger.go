@@ -118,7 +118,8 @@ type Entry struct {
 	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
 	// never changes.
 	ProviderKey string `json:"providerKey,omitzero"`
-	// CalledFrom is when ProviderKey was stored: no call under it was made before.
+	// CalledFrom is when the oldest claim whose call may have been accepted was made; zero when no call's
+	// outcome is open. No call that may have been accepted is older.
 	CalledFrom time.Time `json:"calledFrom,omitzero"`
 	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
 	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
@@ -216,7 +217,7 @@ func (e Entry) check(token string) error {
 
 // resolve records that the outcome of every call is known.
 func (e Entry) resolve() Entry {
-	e.Unresolved, e.OpenClaims = false, 0
+	e.Unresolved, e.OpenClaims, e.CalledFrom = false, 0, time.Time{}
 	return e
 }
 
@@ -330,7 +331,7 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if e.Status != Isolated {
 		return e, fmt.Errorf("reopen a %s entry: %w", e.Status, ErrContended)
 	}
-	e.Status, e.Cause = Pending, ""
+	e.Status, e.Cause, e.Run = Pending, "", ""
 	e.Redrives++
 	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
 		e = e.resolve()

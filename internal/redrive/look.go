@@ -34,7 +34,7 @@ type Sample struct {
 	Why        string    `json:"why"`
 }
 
-// maxSamples is how many messages of a group are shown.
+// maxSamples is how many messages of a group are shown, of each action.
 const maxSamples = 3
 
 func groups(items []item) []Group {
@@ -54,7 +54,7 @@ func groups(items []item) []Group {
 		if it.isolatedAt.After(g.Newest) {
 			g.Newest = it.isolatedAt
 		}
-		if len(g.Samples) < maxSamples {
+		if g.Actions[it.action] <= maxSamples { // so that no action is without a name
 			g.Samples = append(g.Samples, Sample{Message: it.id, Job: it.key, Error: it.error, IsolatedAt: it.isolatedAt,
 				Generation: it.generation, Action: it.action, Why: it.why})
 		}
@@ -89,6 +89,15 @@ type MessageView struct {
 }
 
 func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
+	// A look would hide messages from a run: while one is going on, it answers.
+	l, _, err := s.readLock(ctx)
+	if err != nil {
+		return Response{}, err
+	}
+	if l.live(s.now()) {
+		sc := Scan{Partial: "run " + l.Run + " is going on and answers for the DLQ; nothing was received"}
+		return s.statusOf(ctx, l.Run, Response{Scan: &sc})
+	}
 	if req.Message != "" {
 		return s.show(ctx, req)
 	}
@@ -112,10 +121,7 @@ func (s *Service) show(ctx context.Context, req Request) (Response, error) {
 		if m.ID != req.Message {
 			return true, nil
 		}
-		c, err := s.joined(ctx, m)
-		if err != nil {
-			return false, err
-		}
+		c := s.joined(ctx, m)
 		view = &MessageView{
 			ID: m.ID, SentAt: m.SentAt, ReceiveCount: m.ReceiveCount, Group: m.Group, TraceHeader: m.TraceHeader,
 			Memory: m.Memory, Bytes: len(m.Body), Job: c.read.Key, Class: c.class(), Cause: c.cause(),

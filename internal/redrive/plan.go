@@ -11,12 +11,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"acklast/internal/job"
 )
 
-// partSize is how many targets one document of a plan holds: far below an item's 400 KB.
-const partSize = 1000
+// partSize is how many targets one document of a plan holds: below an item's 400 KB with the longest keys.
+const partSize = 300
 
 func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
@@ -24,7 +22,7 @@ func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	}
 	p, items, sc, err := s.makePlan(ctx, req, *req.Select)
 	if err != nil {
-		return Response{Scan: &sc}, err
+		return Response{Scan: &sc, Groups: groups(items)}, err
 	}
 	return Response{Scan: &sc, Groups: groups(items), Plan: &p}, nil
 }
@@ -38,6 +36,9 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	}
 	if req.Canary < 0 {
 		return Plan{}, nil, Scan{}, refuse("canary is %d, want at least 1, or 0 for the default of %d", req.Canary, s.numbers.Canary)
+	}
+	if err := s.free(ctx, ""); err != nil {
+		return Plan{}, nil, Scan{}, err
 	}
 	items, sc, err := s.survey(ctx, f)
 	if err != nil {
@@ -62,11 +63,11 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	for _, it := range items {
 		p.Actions[it.action]++
 		p.Bytes += it.size
-		targets = append(targets, target{ID: it.id, Generation: it.generation, Action: it.action})
+		targets = append(targets, target{ID: it.id, Generation: it.generation, Action: it.action, Key: it.key, Class: it.class})
 		if it.action != Redrive {
 			continue
 		}
-		p.Crashed = p.Crashed || it.class == job.Crashed && it.key == ""
+		p.People = p.People || it.key == ""
 		if it.guard != "" {
 			guards[it.guard] = true
 		}
@@ -76,6 +77,9 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	}
 	if n := p.Actions[Redrive]; n > s.numbers.ApprovalAbove {
 		guards[fmt.Sprintf("%d jobs, more than %d", n, s.numbers.ApprovalAbove)] = true
+	}
+	if p.acting() == 0 {
+		return Plan{}, items, sc, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
 	}
 	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
 	slices.SortFunc(targets, func(a, b target) int { return cmp.Compare(a.ID, b.ID) })
@@ -108,6 +112,21 @@ func digest(f Filter, targets []target) (string, error) {
 
 func short(id string) string {
 	return strings.ReplaceAll(id, "-", "")[:min(8, len(strings.ReplaceAll(id, "-", "")))]
+}
+
+// reasons says why nothing would be done, most frequent first.
+func (p Plan) reasons(items []item) string {
+	count := map[string]int{}
+	for _, it := range items {
+		count[string(it.action)+" ("+it.why+")"]++
+	}
+	list := slices.Sorted(maps.Keys(count))
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	var text []string
+	for _, why := range list[:min(len(list), maxSamples)] {
+		text = append(text, fmt.Sprintf("%d %s", count[why], why))
+	}
+	return strings.Join(text, "; ")
 }
 
 // targets reads a plan's parts and checks them against its digest.

@@ -40,6 +40,8 @@ type Queues interface {
 	Receive(ctx context.Context, q job.Queue, most int, visibility, wait time.Duration) ([]lanes.Received, error)
 	Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
 	Delete(ctx context.Context, q job.Queue, messages []job.Message) []error
+	// Hide keeps received messages hidden for so long from now on.
+	Hide(ctx context.Context, q job.Queue, messages []job.Message, d time.Duration) error
 	Release(ctx context.Context, q job.Queue, messages []job.Message) error
 	Depth(ctx context.Context, q job.Queue) (lanes.Depth, error)
 }

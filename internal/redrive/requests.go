@@ -63,8 +63,8 @@ type Response struct {
 	Groups  []Group       `json:"groups,omitempty"`
 	Message *MessageView  `json:"message,omitempty"`
 	Plan    *Plan         `json:"plan,omitempty"`
-	Run     *RunView      `json:"run,omitempty"`
-	Runs    []RunView     `json:"runs,omitempty"`
+	Run     *Run          `json:"run,omitempty"`
+	Runs    []Run         `json:"runs,omitempty"`
 	Switch  *Switch       `json:"switch,omitempty"`
 	Results []Result      `json:"results,omitempty"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
@@ -138,6 +138,7 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	if err == nil {
 		resp, err = actions[req.Action].do(s, ctx, req)
 	}
+	resp.Switch = s.named(ctx, resp.Switch)
 	resp.Action, resp.Version = req.Action, s.version
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -145,7 +146,7 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	}
 	attrs := []any{"action", req.Action, "by", job.SafeText(req.By)}
 	if resp.Run != nil {
-		attrs = append(attrs, "run", resp.Run.ID, "state", resp.Run.State)
+		attrs = append(attrs, "run", resp.Run.ID, "state", resp.Run.State, "code", resp.Run.Code)
 	}
 	switch {
 	case err != nil:
@@ -156,6 +157,21 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 		s.log.Info("request answered", attrs...)
 	}
 	return resp, err
+}
+
+// named is the switch for an answer: it is named while it is on, or cannot be read.
+func (s *Service) named(ctx context.Context, answered *Switch) *Switch {
+	if answered != nil {
+		return answered
+	}
+	sw, err := s.readSwitch(ctx)
+	switch {
+	case err != nil:
+		return &Switch{On: true, Reason: job.SafeText("it cannot be read, which counts as on: " + err.Error())}
+	case sw.On:
+		return &sw
+	}
+	return nil
 }
 
 // DecodeRequest reads a request. A field that nobody knows is refused: it might have been the one

@@ -13,6 +13,9 @@ const (
 	keyMessage   = "message"
 )
 
+// MessageDelivery is the message of the line that the worker writes for each delivery.
+const MessageDelivery = "delivery"
+
 // The keys of log attributes. No key holds a body, a payload or a recipient.
 const (
 	KeyRequestID    = "request_id"
@@ -29,6 +32,7 @@ const (
 	KeyDetail       = "detail"
 	KeyError        = "error"
 	KeyRun          = "run"
+	KeyVersion      = "version"
 	KeyStack        = "stack_trace" // "stack" is a dimension of the metrics in the same log group
 )
 

@@ -13,6 +13,8 @@
 //	                         Duplicates LedgerConflicts BatchFailures AllLeft  Count
 //	                         TerminalLatency Lateness                          Milliseconds
 //
+// A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
+//
 // TerminalLatency runs from when a job was due to when it became final; Lateness from its deadline,
 // and only for jobs that became final after it, so that its sample count is their number. Both are
 // rounded up to whole milliseconds. AllLeft counts invocations of which every record was left. The
@@ -26,6 +28,7 @@ package telemetry
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -65,15 +68,18 @@ const (
 	KindProbe   = "probe"
 )
 
-// CloudWatch's units.
+// The units of the metrics above.
 const (
-	unitCount        = "Count"
-	unitMilliseconds = "Milliseconds"
+	unitCount        = string(job.Count)
+	unitMilliseconds = string(job.Milliseconds)
 )
 
 // maxValues is the most values EMF allows in the array of one metric. Its other limits, 100 metrics
 // and 30 dimensions a line, lie far above what the table of this package has.
 const maxValues = 100
+
+// maxValue is the largest value that CloudWatch takes: 2 to the power of 360.
+const maxValue = 0x1p360
 
 // outcomes are the counts by outcome, in the order of their metrics.
 var outcomes = [...]struct {
@@ -137,6 +143,7 @@ type Recorder struct {
 	conflicts int64
 	failures  int64
 	observed  int64
+	owned     int64
 	buf       []byte
 }
 
@@ -155,10 +162,12 @@ type classCount struct {
 type kindTimes struct {
 	kind  string
 	times times
+	// own are the metrics that the kind declared and used since the process began.
+	own []values
 }
 
 // times are the values of the metrics that are not counts, in milliseconds.
-type times struct{ latency, lateness []int64 }
+type times struct{ latency, lateness []float64 }
 
 func (t *times) add(latency, lateness time.Duration) {
 	t.latency = append(t.latency, milliseconds(latency))
@@ -169,8 +178,8 @@ func (t *times) add(latency, lateness time.Duration) {
 
 func (t *times) reset() { t.latency, t.lateness = t.latency[:0], t.lateness[:0] }
 
-func milliseconds(d time.Duration) int64 {
-	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
+func milliseconds(d time.Duration) float64 {
+	return float64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // NewRecorder returns a Recorder for a stack that writes to w.
@@ -237,6 +246,26 @@ func (r *Recorder) kindOf(kind string) *kindTimes {
 	return &r.kinds[len(r.kinds)-1]
 }
 
+// Own records a value of a metric that a kind declared. It drops a value that CloudWatch would not take,
+// which is one that is no number or beyond its range, and then returns false.
+func (r *Recorder) Own(kind string, m job.Metric, value float64) (recorded bool) {
+	if !(math.Abs(value) <= maxValue) { // NaN fails every comparison
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owned++
+	k := r.kindOf(kind)
+	for i := range k.own {
+		if k.own[i].metric == m.Name {
+			k.own[i].numbers = append(k.own[i].numbers, value)
+			return true
+		}
+	}
+	k.own = append(k.own, values{m.Name, string(m.Unit), []float64{value}})
+	return true
+}
+
 // Conflict counts a ledger write that lost against a conflicting one and was tried again or given up.
 func (r *Recorder) Conflict() {
 	r.mu.Lock()
@@ -256,7 +285,7 @@ func (r *Recorder) BatchFailures(n int) {
 func (r *Recorder) Flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.observed == 0 && r.conflicts == 0 && r.failures == 0 {
+	if r.observed == 0 && r.conflicts == 0 && r.failures == 0 && r.owned == 0 {
 		return nil
 	}
 	r.buf = r.buf[:0]
@@ -274,10 +303,13 @@ func (r *Recorder) reset() {
 	r.series, r.classes = r.series[:0], r.classes[:0]
 	for i := range r.kinds {
 		r.kinds[i].times.reset()
+		for j := range r.kinds[i].own {
+			r.kinds[i].own[j].numbers = r.kinds[i].own[j].numbers[:0]
+		}
 	}
 	r.times.reset()
 	r.total = counts{}
-	r.duplicate, r.conflicts, r.failures, r.observed = 0, 0, 0, 0
+	r.duplicate, r.conflicts, r.failures, r.observed, r.owned = 0, 0, 0, 0, 0
 }
 
 type (
@@ -287,8 +319,8 @@ type (
 		n      int64
 	}
 	values struct {
-		metric string
-		ms     []int64
+		metric, unit string
+		numbers      []float64
 	}
 )
 
@@ -312,7 +344,7 @@ func (r *Recorder) compose(now time.Time) {
 	}
 	for i := range r.kinds {
 		k := &r.kinds[i]
-		r.lines(now, []dimension{stack, {DimensionKind, k.kind}}, nil, k.times.values())
+		r.lines(now, []dimension{stack, {DimensionKind, k.kind}}, nil, append(k.times.values(), k.own...))
 	}
 	n := 0
 	for j, c := range r.total {
@@ -340,7 +372,7 @@ func (r *Recorder) left() int64 {
 }
 
 func (t *times) values() []values {
-	return []values{{MetricTerminalLatency, t.latency}, {MetricLateness, t.lateness}}
+	return []values{{MetricTerminalLatency, unitMilliseconds, t.latency}, {MetricLateness, unitMilliseconds, t.lateness}}
 }
 
 // lines appends the lines of one set of dimension values: one, and further ones while a metric has
@@ -349,7 +381,7 @@ func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []value
 	for {
 		more := false
 		for _, v := range vs {
-			more = more || len(v.ms) > 0
+			more = more || len(v.numbers) > 0
 		}
 		if len(cs) == 0 && !more {
 			return
@@ -357,7 +389,7 @@ func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []value
 		r.line(now, dims, cs, vs)
 		cs = nil
 		for i := range vs {
-			vs[i].ms = vs[i].ms[min(len(vs[i].ms), maxValues):]
+			vs[i].numbers = vs[i].numbers[min(len(vs[i].numbers), maxValues):]
 		}
 	}
 }
@@ -395,8 +427,8 @@ func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values
 		define(c.metric, unitCount)
 	}
 	for _, v := range vs {
-		if len(v.ms) > 0 {
-			define(v.metric, unitMilliseconds)
+		if len(v.numbers) > 0 {
+			define(v.metric, v.unit)
 		}
 	}
 	b = append(b, `]}]}`...)
@@ -409,19 +441,27 @@ func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values
 		b = strconv.AppendInt(b, c.n, 10)
 	}
 	for _, v := range vs {
-		if len(v.ms) == 0 {
+		if len(v.numbers) == 0 {
 			continue
 		}
 		b = name(b, v.metric)
 		b = append(b, '[')
-		for i, ms := range v.ms[:min(len(v.ms), maxValues)] {
+		for i, n := range v.numbers[:min(len(v.numbers), maxValues)] {
 			b = comma(b, i > 0)
-			b = strconv.AppendInt(b, ms, 10)
+			b = number(b, n)
 		}
 		b = append(b, ']')
 	}
 	b = append(b, '}', '\n')
 	r.buf = b
+}
+
+// number appends a value, with an exponent only where its digits would fill the line.
+func number(b []byte, n float64) []byte {
+	if math.Abs(n) < 1e15 {
+		return strconv.AppendFloat(b, n, 'f', -1, 64)
+	}
+	return strconv.AppendFloat(b, n, 'e', -1, 64)
 }
 
 func comma(b []byte, yes bool) []byte {

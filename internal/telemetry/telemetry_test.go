@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,7 +44,7 @@ func (d document) series() string {
 	return strings.Join(parts, ",")
 }
 
-var units = []string{"Count", "Milliseconds"}
+var units = []string{"Count", "Milliseconds", "Bytes", "Percent", "None"}
 
 // parseEMF fails unless the line is a document that CloudWatch takes: the metadata object and its
 // millisecond timestamp, at most 100 metrics in a directive, at most 30 keys in a dimension set, each
@@ -544,6 +546,58 @@ func BenchmarkInvocationOfTen(b *testing.B) {
 	for b.Loop() {
 		if err := invocation(r); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestAKindsOwnMetrics(t *testing.T) {
+	var out bytes.Buffer
+	r := telemetry.NewRecorder(&out, "s", now)
+	released, size := job.Metric{Name: "UnitsReleased", Unit: job.Count}, job.Metric{Name: "Size", Unit: job.Bytes}
+	for _, v := range []float64{3, 0, -0.5, 1 << 53} {
+		if !r.Own("k", released, v) {
+			t.Errorf("%v is not recorded", v)
+		}
+	}
+	r.Own("other", released, 7)
+	r.Own("k", size, 0x1p360)
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Nextafter(0x1p360, math.Inf(1)), -0x1p361} {
+		if r.Own("k", released, v) {
+			t.Errorf("%v is recorded, but CloudWatch does not take it", v)
+		}
+	}
+	if err := r.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]float64{}
+	for _, d := range documents(t, out.String()) {
+		for name, values := range d.values {
+			got[d.series()+" "+name+" "+d.units[name]] = values
+		}
+	}
+	if want := map[string][]float64{
+		"kind=k,stack=s UnitsReleased Count":     {3, 0, -0.5, 1 << 53},
+		"kind=k,stack=s Size Bytes":              {0x1p360},
+		"kind=other,stack=s UnitsReleased Count": {7},
+	}; !reflect.DeepEqual(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+
+	t.Run("are written once", func(t *testing.T) {
+		out.Reset()
+		if err := r.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > 0 {
+			t.Errorf("written again: %s", out.String())
+		}
+	})
+}
+
+func TestAKindCannotDeclareTheEnginesMetrics(t *testing.T) {
+	for _, name := range []string{telemetry.MetricTerminalLatency, telemetry.MetricLateness} {
+		if !slices.Contains(job.EngineMetrics, name) {
+			t.Errorf("%s is recorded under a kind's name and is not reserved", name)
 		}
 	}
 }

@@ -17,6 +17,9 @@ const (
 // request that stops it.
 const MinReservedConcurrency = 2
 
+// MaxReservedRedrive is the most that the redrive function may reserve.
+const MaxReservedRedrive = 100
+
 // Infra are the numbers that only the deployed system has: the redrive function's size, reserved
 // concurrency, log retention, and the limits its alarms watch.
 type Infra struct {
@@ -73,10 +76,17 @@ func (i Infra) Validate(s Settings) error {
 	}
 	must(i.RedriveTimeout >= time.Second && i.RedriveTimeout <= 900*time.Second && i.RedriveTimeout%time.Second == 0,
 		"redrive timeout is %v, but Lambda allows 1 s to 900 s in whole seconds", i.RedriveTimeout)
-	must(i.RedriveMemoryMB >= 128, "redrive memory is %d MB, but Lambda needs at least 128 MB", i.RedriveMemoryMB)
+	must(i.RedriveMemoryMB >= MinMemoryMB && i.RedriveMemoryMB <= MaxMemoryMB,
+		"redrive memory is %d MB, but Lambda allows %d to %d MB", i.RedriveMemoryMB, MinMemoryMB, MaxMemoryMB)
 	must(i.WorkerReserved == 0 || i.WorkerReserved >= s.SourceConcurrency+s.RecoveryConcurrency,
 		"worker reserved concurrency is %d, below the caps of both lanes together = %d: Lambda would throttle its own pollers, and every throttle spends a receive",
 		i.WorkerReserved, s.SourceConcurrency+s.RecoveryConcurrency)
+	must(i.WorkerReserved <= 2*MaxConcurrency,
+		"worker reserved concurrency is %d, above %d: two mappings can use no more, and the rest is taken from the account",
+		i.WorkerReserved, 2*MaxConcurrency)
+	must(i.RedriveReserved <= MaxReservedRedrive,
+		"redrive reserved concurrency is %d, above %d: one run at a time and people's requests need no more, and the rest is taken from the account",
+		i.RedriveReserved, MaxReservedRedrive)
 	must(i.RedriveReserved == 0 || i.RedriveReserved >= MinReservedConcurrency,
 		"redrive reserved concurrency is %d, below %d: while a run is going on, nobody could stop it", i.RedriveReserved, MinReservedConcurrency)
 	must(i.LogRetention > 0 && i.LogRetention%(24*time.Hour) == 0,
@@ -86,6 +96,7 @@ func (i Infra) Validate(s Settings) error {
 	must(i.Stalled >= time.Minute && i.Stalled%time.Minute == 0 && i.Stalled > s.WorkerTimeout+s.BatchWindow,
 		"stalled limit is %v, but must be whole minutes and above worker timeout + batch window = %v, or a slow batch looks like none",
 		i.Stalled, s.WorkerTimeout+s.BatchWindow)
+	must(i.Stalled <= MaxAlarmSpan, "stalled limit is %v, but a CloudWatch alarm looks back at most %v", i.Stalled, MaxAlarmSpan)
 	must(i.LaneAge > MaxDelay && i.LaneAge < s.LaneRetention,
 		"lane age limit is %v, not between %v and the lane retention of %v", i.LaneAge, MaxDelay, s.LaneRetention)
 	must(i.ProducerDelay >= 0 && i.ProducerDelay <= MaxDelay,

@@ -31,8 +31,14 @@ const (
 	MaxSendBatch = 10
 	// MaxPayloadBytes is the largest event of one synchronous Lambda invocation.
 	MaxPayloadBytes = 6 << 20
-	// MinConcurrency is the smallest maximum concurrency of an SQS event source mapping.
-	MinConcurrency = 2
+	// MinConcurrency and MaxConcurrency bound the maximum concurrency of an SQS event source mapping.
+	MinConcurrency, MaxConcurrency = 2, 1000
+	// MinMemoryMB and MaxMemoryMB bound a function's memory.
+	MinMemoryMB, MaxMemoryMB = 128, 10_240
+	// MaxReceives is the largest maxReceiveCount of a queue.
+	MaxReceives = 1000
+	// MaxAlarmSpan is the longest time that a CloudWatch alarm may look at: period × evaluation periods.
+	MaxAlarmSpan = 24 * time.Hour
 )
 
 // Names are the physical names of a stack's parts. They follow from the stack's name alone, so no
@@ -222,7 +228,8 @@ func (s Settings) Validate() error {
 
 	must(s.WorkerTimeout > 0 && s.WorkerTimeout <= 900*time.Second,
 		"worker timeout is %v, but Lambda allows 1 s to 900 s", s.WorkerTimeout)
-	must(s.WorkerMemoryMB >= 128, "worker memory is %d MB, but Lambda needs at least 128 MB", s.WorkerMemoryMB)
+	must(s.WorkerMemoryMB >= MinMemoryMB && s.WorkerMemoryMB <= MaxMemoryMB,
+		"worker memory is %d MB, but Lambda allows %d to %d MB", s.WorkerMemoryMB, MinMemoryMB, MaxMemoryMB)
 	must(s.BatchSize >= 1 && s.BatchSize <= 10_000, "batch size is %d, but Lambda allows 1 to 10000", s.BatchSize)
 	must(s.BatchSize <= 10 || s.BatchWindow >= time.Second,
 		"batch size is %d with a batch window of %v, but Lambda requires a window of at least 1 s above 10", s.BatchSize, s.BatchWindow)
@@ -234,9 +241,10 @@ func (s Settings) Validate() error {
 	must(s.LaneVisibility <= MaxVisibility, "lane visibility is %v, but SQS allows at most %v", s.LaneVisibility, MaxVisibility)
 	must(s.MaxReceiveCount >= 5,
 		"maxReceiveCount is %d, below 5: throttled invocations alone would move healthy messages to the DLQ", s.MaxReceiveCount)
-	must(s.SourceConcurrency >= MinConcurrency && s.SourceConcurrency <= 1000,
+	must(s.MaxReceiveCount <= MaxReceives, "maxReceiveCount is %d, but SQS allows at most %d", s.MaxReceiveCount, MaxReceives)
+	must(s.SourceConcurrency >= MinConcurrency && s.SourceConcurrency <= MaxConcurrency,
 		"source concurrency cap is %d, but an event source mapping allows 2 to 1000", s.SourceConcurrency)
-	must(s.RecoveryConcurrency >= MinConcurrency && s.RecoveryConcurrency <= 1000,
+	must(s.RecoveryConcurrency >= MinConcurrency && s.RecoveryConcurrency <= MaxConcurrency,
 		"recovery concurrency cap is %d, but an event source mapping allows 2 to 1000", s.RecoveryConcurrency)
 
 	must(s.HandoverMargin > 0, "handover margin is %v: results could not be handed over any more", s.HandoverMargin)
@@ -249,6 +257,8 @@ func (s Settings) Validate() error {
 	must(s.BackoffBase > 0 && s.BackoffCap >= s.BackoffBase,
 		"backoff base %v and cap %v must be positive, the cap not below the base", s.BackoffBase, s.BackoffCap)
 	must(s.AttemptTime > 0, "attempt time is %v, but the budget by time must keep room for an attempt", s.AttemptTime)
+	must(s.AttemptTime <= s.WorkerTimeout-s.HandoverMargin,
+		"attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation", s.AttemptTime, s.WorkerTimeout-s.HandoverMargin)
 	must(s.HopDelay >= time.Second && s.HopDelay <= MaxDelay,
 		"hop delay is %v, but SQS delays a message by at most %v", s.HopDelay, MaxDelay)
 	must(time.Duration(s.MaxHops)*s.HopDelay >= s.MaxAhead,

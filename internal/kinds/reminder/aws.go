@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,23 +20,18 @@ import (
 	"acklast"
 )
 
-// SESAPI is what SES uses of the SDK's client.
-type SESAPI interface {
-	SendEmail(context.Context, *sesv2.SendEmailInput, ...func(*sesv2.Options)) (*sesv2.SendEmailOutput, error)
-}
-
 // SES sends reminders as templated e-mail through Amazon SES. It knows no idempotency key and no
 // look-up, so a call whose answer is lost makes its job ambiguous. The template's name is the
 // payload's template and version joined by "-", the recipient is an e-mail address.
 type SES struct {
-	client                 SESAPI
+	client                 *sesv2.Client
 	from, configurationSet string
 	now                    func() time.Time
 }
 
 // NewSES returns a provider that sends from an identity that SES has verified. The configuration set
 // may be "".
-func NewSES(client SESAPI, from, configurationSet string, now func() time.Time) *SES {
+func NewSES(client *sesv2.Client, from, configurationSet string, now func() time.Time) *SES {
 	return &SES{client: client, from: from, configurationSet: configurationSet, now: now}
 }
 
@@ -69,43 +65,66 @@ func (s *SES) Send(ctx context.Context, key string, p Payload) (string, error) {
 	if s.configurationSet != "" {
 		in.ConfigurationSetName = &s.configurationSet
 	}
-	out, err := s.client.SendEmail(ctx, in, func(o *sesv2.Options) { o.Retryer = aws.NopRetryer{} })
-	if err != nil {
-		return "", s.failure(err)
+	// The SDK replaces the error of the wire by the context's when that has ended, so it is kept apart.
+	wire := &onWire{}
+	out, err := s.client.SendEmail(ctx, in, func(o *sesv2.Options) {
+		o.Retryer = aws.NopRetryer{}
+		wire.next, o.HTTPClient = o.HTTPClient, wire
+	})
+	switch {
+	case err == nil && aws.ToString(out.MessageId) != "":
+		return *out.MessageId, nil
+	case err == nil:
+		return "", acklast.Transient(errors.New("SES answered without a message id"))
+	case !wire.used:
+		return "", acklast.Unsent(acklast.Transient(fmt.Errorf("SES was not asked: %w", err)))
+	case wire.err != nil:
+		return "", fmt.Errorf("SES: %w", wire.err)
 	}
-	return aws.ToString(out.MessageId), nil
+	return "", s.failure(err)
 }
 
+// onWire is the HTTP client of one call of the SDK. It notes whether there was a request and how it
+// failed.
+type onWire struct {
+	next sesv2.HTTPClient
+	used bool
+	err  error
+}
+
+// Do makes the request.
+func (w *onWire) Do(req *http.Request) (*http.Response, error) {
+	w.used = true
+	res, err := acklast.OneRequest(w.next, req)
+	w.err = err
+	return res, err
+}
+
+// failure says what an answer of SES that is an error means. Only SES's own errors say that the e-mail was
+// not accepted. A proxy's do not have the header by which SES names its error.
 func (s *SES) failure(err error) error {
 	var api smithy.APIError
-	if errors.As(err, &api) {
-		switch code := api.ErrorCode(); code {
-		case "TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling":
-			var wait time.Duration
-			var res *awshttp.ResponseError
-			if errors.As(err, &res) && res.Response != nil {
-				wait = retryAfter(res.Response.Header.Get("Retry-After"), s.now())
-			}
-			return acklast.Unsent(acklast.Throttled(fmt.Errorf("SES: %s", code), wait))
-		case "SendingPausedException", "ServiceUnavailable", "ServiceUnavailableException":
-			return acklast.Unsent(acklast.Transient(fmt.Errorf("SES: %s", code)))
-		case "MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
-			"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue":
-			// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
-			// address later, by a bounce. Its own words may quote the recipient, so they stay out.
-			return acklast.Unsent(acklast.Rejected("SES: %s", code))
-		}
-		var res *awshttp.ResponseError
-		if errors.As(err, &res) && res.HTTPStatusCode() >= 400 && res.HTTPStatusCode() < 500 {
-			return acklast.Unsent(fmt.Errorf("SES: %s", api.ErrorCode()))
-		}
-		return acklast.Transient(fmt.Errorf("SES: %s", api.ErrorCode()))
+	var res *awshttp.ResponseError
+	if !errors.As(err, &api) || !errors.As(err, &res) || res.Response == nil {
+		return acklast.Transient(errors.New("SES's answer cannot be read"))
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return acklast.Unsent(acklast.Transient(fmt.Errorf("no connection to SES: %w", dial)))
+	status, code := res.HTTPStatusCode(), api.ErrorCode()
+	failure := fmt.Errorf("SES: %s", code)
+	switch refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusConflict ||
+		status == http.StatusServiceUnavailable; {
+	case !refused || res.Response.Header.Get("X-Amzn-Errortype") == "":
+		return acklast.Transient(fmt.Errorf("SES answered %d: %s", status, code))
+	case slices.Contains([]string{"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}, code):
+		return acklast.Unsent(acklast.Throttled(failure, retryAfter(res.Response.Header.Get("Retry-After"), s.now())))
+	case slices.Contains([]string{"SendingPausedException", "ServiceUnavailable", "ServiceUnavailableException"}, code):
+		return acklast.Unsent(acklast.Transient(failure))
+	case slices.Contains([]string{"MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
+		"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue"}, code):
+		// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
+		// address later, by a bounce. Its own words may quote the recipient, so they stay out.
+		return acklast.Unsent(acklast.Rejected("%w", failure))
 	}
-	return acklast.Transient(fmt.Errorf("no answer from SES: %w", err))
+	return acklast.Unsent(failure)
 }
 
 // SecretAPI is what ManagedSecret uses of the SDK's client.

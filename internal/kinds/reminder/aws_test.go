@@ -1,9 +1,10 @@
 package reminder_test
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,19 +16,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	"github.com/sivchari/kumo"
 
-	"acklast"
 	"acklast/internal/awsclient"
-	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
-	"acklast/internal/topology"
 )
 
 // awsAt is the SDK's configuration, with its own three attempts, for an endpoint.
@@ -138,14 +134,79 @@ func TestSESFailures(t *testing.T) {
 			}
 		})
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+}
+
+// Only SES's own errors, in its own shape, say that the e-mail was not accepted.
+func TestSESAnswersOfSomebodyElse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+	}{
+		"a mesh's 503":               {503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"},
+		"a mesh's 503 as JSON":       {503, `{"code":"ServiceUnavailable","message":"reset"}`},
+		"a proxy's 403":              {403, html},
+		"a proxy's 429":              {429, html},
+		"a redirect":                 {302, ""},
+		"a redirect with the method": {307, ""},
+		"200 without an id":          {200, `{}`},
+		"200 null":                   {200, `null`},
+		"200 HTML":                   {200, html},
+		"200 empty":                  {200, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Location", "/again")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			t.Cleanup(srv.Close)
+			id, err := ses(t, srv.URL).Send(t.Context(), "acklast-0123", mail())
+			if id != "" {
+				t.Errorf("id %q", id)
+			}
+			if class, unresolved := failed(t, err); class != job.Transient || !unresolved {
+				t.Errorf("got %s, unresolved %v: %v", class, unresolved, err)
+			}
+			if requests.Load() != 1 {
+				t.Errorf("%d requests on the wire", requests.Load())
+			}
+		})
+	}
+}
+
+// When nothing left the machine the e-mail is not accepted, and nobody has to decide.
+func TestSESWithoutAConnection(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close()
-	_, err = ses(t, "http://"+l.Addr().String()).Send(t.Context(), "acklast-0123", mail())
-	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
-		t.Errorf("connection refused: %v", err)
+	_ = closed.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts the connection and never shakes hands
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	foreign := httptest.NewUnstartedServer(http.NotFoundHandler())
+	foreign.Config.ErrorLog = log.New(io.Discard, "", 0)
+	foreign.StartTLS()
+	t.Cleanup(foreign.Close)
+	for name, endpoint := range map[string]string{
+		"nobody listens":              "http://" + closed.Addr().String(),
+		"TLS with a foreign server":   foreign.URL,
+		"TLS that never answers":      "https://" + silent.Addr().String(),
+		"an endpoint that is no URL":  "http://[::1",
+		"a name that nobody has":      "http://ses.invalid",
+		"an address without a server": "http://192.0.2.1", // for documentation: packets to it go nowhere
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := ses(t, endpoint).Send(ctx, "acklast-0123", mail())
+		cancel()
+		if class, unresolved := failed(t, err); class != job.Transient || unresolved {
+			t.Errorf("%s: %s, unresolved %v: %v", name, class, unresolved, err)
+		}
 	}
 }
 
@@ -181,50 +242,5 @@ func TestManagedSecretIsReadOnceUntilItIsRefused(t *testing.T) {
 	}
 	if _, err := reminder.ManagedSecret(client, "arn:aws:secretsmanager:eu-central-1:1:secret:none")(t.Context(), false); err == nil {
 		t.Error("a secret that does not exist")
-	}
-}
-
-func TestSubscriptions(t *testing.T) {
-	srv := kumo.NewServer()
-	t.Cleanup(srv.Close)
-	db := awsclient.DynamoDB(awsAt(t, srv.URL))
-	names := topology.NamesOf("reminder-subscriptions")
-	subscriptions := names.Table("subscriptions")
-	if err := dynamo.CreateTables(t.Context(), db, names, acklast.Describe(reminder.Kind())[0].Tables...); err != nil {
-		t.Fatal(err)
-	}
-	subs := reminder.NewSubscriptions(db, subscriptions)
-	if _, err := subs.Get(t.Context(), "sub-7"); !errors.Is(err, reminder.ErrNotFound) {
-		t.Errorf("none: %v", err)
-	}
-	want := reminder.Subscription{ID: "sub-7", Cancelled: true, Plan: "pro", RenewsAt: t0, Unsubscribed: []reminder.Channel{reminder.SMS}}
-	if err := subs.Put(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := subs.Get(t.Context(), "sub-7"); err != nil || got.Cancelled != want.Cancelled || got.Plan != want.Plan ||
-		!got.RenewsAt.Equal(want.RenewsAt) || len(got.Unsubscribed) != 1 || got.Unsubscribed[0] != reminder.SMS {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	// What somebody else wrote, and cannot be read, is not taken for a wish to be reminded.
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
-	for name, spoil := range map[string]func(map[string]types.AttributeValue){
-		"no status":      func(i map[string]types.AttributeValue) { delete(i, "status") },
-		"another status": func(i map[string]types.AttributeValue) { i["status"] = text("paused") },
-		"no plan":        func(i map[string]types.AttributeValue) { delete(i, "plan") },
-		"a date":         func(i map[string]types.AttributeValue) { i["renews_at"] = text("2026-12-04") },
-		"a fraction":     func(i map[string]types.AttributeValue) { i["renews_at"] = number("1.5") },
-		"yes":            func(i map[string]types.AttributeValue) { i["unsubscribed"] = text("email") },
-	} {
-		it := map[string]types.AttributeValue{"subscription_id": text("bad"), "status": text("active"), "plan": text("pro"), "renews_at": number("1"),
-			"unsubscribed": &types.AttributeValueMemberSS{Value: []string{"sms"}}}
-		spoil(it)
-		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &subscriptions, Item: it}); err != nil {
-			t.Fatal(err)
-		}
-		_, err := subs.Get(t.Context(), "bad")
-		if class, _ := failed(t, err); class != job.Rejected {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

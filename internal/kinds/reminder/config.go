@@ -2,8 +2,11 @@ package reminder
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -24,6 +27,7 @@ const (
 	EnvDeduplicates = "ACKLAST_PROVIDER_DEDUPLICATES"
 	EnvLooksUp      = "ACKLAST_PROVIDER_LOOKS_UP"
 	EnvKeyWindow    = "ACKLAST_PROVIDER_KEY_WINDOW"
+	EnvBareYes      = "ACKLAST_PROVIDER_BARE_YES"
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
 )
@@ -38,6 +42,7 @@ var variables = []acklast.Variable{
 	{Name: EnvDeduplicates, Help: "true if the HTTP provider takes requests under one key for one request"},
 	{Name: EnvLooksUp, Help: "true if the HTTP provider tells by the key whether it accepted a request"},
 	{Name: EnvKeyWindow, Help: "how long the HTTP provider remembers a key, such as 24h"},
+	{Name: EnvBareYes, Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
 	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
 }
@@ -66,6 +71,9 @@ type Config struct {
 	Secret, SecretARN string
 	// Abilities are the HTTP provider's.
 	Abilities Abilities
+	// BareYes lists the statuses with which an empty or null body of the HTTP provider is an acceptance,
+	// with commas between them, or is "none". "" is 200,201,202,204.
+	BareYes string
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
 	SESFrom, SESSet string
@@ -83,6 +91,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		Provider: getenv(EnvProvider), Timeout: r.Duration(EnvTimeout, env.Positive, defaultTimeout),
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
 		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0)},
+		BareYes:   getenv(EnvBareYes),
 		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet),
 	}
 	switch c.Provider {
@@ -92,6 +101,8 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
 		r.Check(c.SecretARN == "" || secretARN.MatchString(c.SecretARN), "%s is %q, which is no ARN of a secret", EnvSecretARN, c.SecretARN)
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
+		_, err = c.bareYes()
+		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
 	case ProviderSES:
@@ -106,8 +117,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 }
 
 var (
-	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*\s]+$`)
-	address   = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*?\s]+$`)
+	// Both become resources of a policy, where * and ? would stand for anything.
+	address = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
 )
 
 // abilities are those of the chosen provider.
@@ -116,6 +128,25 @@ func (c Config) abilities() Abilities {
 		return c.Abilities
 	}
 	return Abilities{} // SES has neither a key nor a look-up
+}
+
+// bareYes are the statuses of BareYes.
+func (c Config) bareYes() ([]int, error) {
+	switch c.BareYes {
+	case "":
+		return []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}, nil
+	case "none":
+		return nil, nil
+	}
+	var all []int
+	for status := range strings.SplitSeq(c.BareYes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(status))
+		if err != nil || n < 200 || n > 299 {
+			return nil, fmt.Errorf("%q is no status of success", status)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // Environment is the environment that ParseConfig reads the same Config from.
@@ -144,6 +175,7 @@ func (c Config) Environment() map[string]string {
 	yes(EnvDeduplicates, c.Abilities.Deduplicates)
 	yes(EnvLooksUp, c.Abilities.LooksUp)
 	duration(EnvKeyWindow, c.Abilities.KeyWindow)
+	set(EnvBareYes, c.BareYes)
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)
 	return env
@@ -157,7 +189,8 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 		if c.SecretARN != "" {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(cfg), c.SecretARN)
 		}
-		return NewHTTP(c.URL, secret, now)
+		yes, _ := c.bareYes() // ParseConfig refuses a wrong one, which would count as none
+		return NewHTTP(c.URL, yes, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
 	}

@@ -19,7 +19,7 @@ func TestConfig(t *testing.T) {
 		"none": {Timeout: 5 * time.Second},
 		"http": {Provider: reminder.ProviderHTTP, Timeout: 3 * time.Second, URL: "https://provider.example/v1", SecretARN: "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf",
 			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour}},
-		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s"},
+		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s", BareYes: "200, 202"},
 		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set"},
 	} {
 		env := c.Environment()
@@ -53,6 +53,8 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "provider-secret"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvDeduplicates: "true"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "-1h"}},
+		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "200,404"}},
+		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "yes"}},
 		{http, reminder.EnvLooksUp, map[string]string{reminder.EnvLooksUp: "perhaps"}},
 		{ses, reminder.EnvSESFrom, map[string]string{reminder.EnvSESFrom: ""}},
 		{ses, reminder.EnvSESFrom, map[string]string{reminder.EnvSESFrom: "billing"}},
@@ -92,15 +94,17 @@ func TestPayload(t *testing.T) {
 		t.Errorf("expires at %v, want %v", read.ExpiresAt, p.ExpiresAt)
 	}
 	for name, spoil := range map[string]func(*reminder.Payload){
-		"reminderId":      func(p *reminder.Payload) { p.ReminderID = "" },
-		"subscriptionId":  func(p *reminder.Payload) { p.SubscriptionID = " " },
-		"channel":         func(p *reminder.Payload) { p.Channel = "fax" },
-		"template":        func(p *reminder.Payload) { p.Template = "a\nb" },
-		"templateVersion": func(p *reminder.Payload) { p.TemplateVersion = "" },
-		"recipient":       func(p *reminder.Payload) { p.Recipient = "" },
-		"plan":            func(p *reminder.Payload) { p.Plan = "" },
-		"renewsAt":        func(p *reminder.Payload) { p.RenewsAt = time.Time{} },
-		"expiresAt":       func(p *reminder.Payload) { p.ExpiresAt = time.Time{} },
+		"reminderId":           func(p *reminder.Payload) { p.ReminderID = "" },
+		"subscriptionId":       func(p *reminder.Payload) { p.SubscriptionID = " " },
+		"channel":              func(p *reminder.Payload) { p.Channel = "fax" },
+		"template":             func(p *reminder.Payload) { p.Template = "a\nb" },
+		"templateVersion":      func(p *reminder.Payload) { p.TemplateVersion = "" },
+		"recipient":            func(p *reminder.Payload) { p.Recipient = "" },
+		"plan":                 func(p *reminder.Payload) { p.Plan = "" },
+		"renewsAt":             func(p *reminder.Payload) { p.RenewsAt = time.Time{} },
+		"expiresAt":            func(p *reminder.Payload) { p.ExpiresAt = time.Time{} },
+		"renewsAt is no date":  func(p *reminder.Payload) { p.RenewsAt = time.Unix(0, 1) },
+		"expiresAt is no date": func(p *reminder.Payload) { p.ExpiresAt = time.UnixMicro(1796378400000000).AddDate(1000, 0, 0) },
 	} {
 		p := payload()
 		spoil(&p)
@@ -122,7 +126,7 @@ func TestThePolicyIsDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range []string{reminder.EnvProvider, reminder.EnvURL, reminder.EnvSecret, reminder.EnvSecretARN, reminder.EnvTimeout,
-		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSESFrom, reminder.EnvSESSet} {
+		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet} {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/reminders.md does not explain %s", name)
 		}

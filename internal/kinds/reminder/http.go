@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,15 +27,16 @@ const (
 	codeNotFound         = "not_found"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes.
-const maxAnswer = 64 << 10
-
 // HTTP is a provider that takes JSON over HTTP:
 //
 //	POST {url}/messages         Idempotency-Key: acklast-…        ─▶ 2xx {"requestId": "…"}
 //	GET  {url}/messages/{key}                                     ─▶ 200 the same, 404 {"error": "not_found"}
+//
+// docs/reminders.md says what each answer means.
 type HTTP struct {
-	url    string
+	url string
+	// yes are the statuses with which an empty or null body is an acceptance.
+	yes    []int
 	secret Secret
 	client *http.Client
 	now    func() time.Time
@@ -47,21 +47,24 @@ type HTTP struct {
 // Secret returns the secret that authorises requests, "" for none; fresh asks for it to be read anew.
 type Secret func(ctx context.Context, fresh bool) (string, error)
 
-// NewHTTP returns a provider at a base URL. It keeps one client, whose connections are reused.
-func NewHTTP(baseURL string, secret Secret, now func() time.Time) *HTTP {
+// NewHTTP returns a provider at a base URL. With the statuses of yes an empty or null body is an
+// acceptance. The provider keeps one client, whose connections are reused.
+func NewHTTP(baseURL string, yes []int, secret Secret, now func() time.Time) *HTTP {
 	return &HTTP{
-		url: strings.TrimSuffix(baseURL, "/"), secret: secret, now: now,
+		url: strings.TrimSuffix(baseURL, "/"), yes: yes, secret: secret, now: now,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
 				DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 				TLSHandshakeTimeout: 2 * time.Second,
 				MaxIdleConnsPerHost: 16,
-				IdleConnTimeout:     30 * time.Second,
-				ForceAttemptHTTP2:   true,
+				// Shorter than servers keep a connection: a request on one that the server has closed meanwhile
+				// fails after it was written, and nobody knows. It counts while the process is frozen, too.
+				IdleConnTimeout:   4 * time.Second,
+				ForceAttemptHTTP2: true,
+				// A length that is declared shows a body that is cut.
+				DisableCompression: true,
 			},
-			// A redirect could repeat the request somewhere else.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
@@ -87,69 +90,51 @@ func (h *HTTP) Send(ctx context.Context, key string, p Payload) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	if a.status >= 200 && a.status < 300 {
-		return a.RequestID, nil // accepted is accepted, with an id or without
+	switch id, failed := a.named(key); {
+	case a.success() && id != "" && !failed:
+		return id, nil
+	case a.success() && a.bare && slices.Contains(h.yes, a.status):
+		return "", nil
+	case a.success():
+		return "", acklast.Transient(fmt.Errorf("provider answered %d with a body that names no request", a.status))
 	}
-	return "", a.failure(h.now())
+	return "", a.refusal(h.now())
 }
 
-// Lookup asks for the request under the key.
+// Lookup asks for the request under the key. Only an answer that names the request proves anything of it.
 func (h *HTTP) Lookup(ctx context.Context, key string, _ Payload) (string, error) {
 	a, err := h.do(ctx, http.MethodGet, "/messages/"+url.PathEscape(key), "", nil)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case a.status == http.StatusOK && a.readable:
-		return a.RequestID, nil
-	case a.status == http.StatusOK:
-		return "", acklast.Transient(errors.New("look-up answered what nobody can read"))
-	case a.status == http.StatusNotFound && a.Error == codeNotFound:
+	}
+	id, failed := a.named(key)
+	switch {
+	case a.status == http.StatusOK && id != "" && !failed:
+		return id, nil
+	case a.refused() != "" && id != "":
+		return "", acklast.Declined(a.refused())
+	case a.status == http.StatusNotFound && a.code() == codeNotFound:
 		return "", acklast.ErrNoRequest
 	case a.status == http.StatusNotFound:
 		// Not the provider's own words: a wrong address would otherwise pass for "never sent".
-		return "", fmt.Errorf("look-up answered 404 without the error %q: is the URL right?", codeNotFound)
+		return "", acklast.Transient(fmt.Errorf("look-up answered 404 without the error %q: is the URL right?", codeNotFound))
+	case a.status == http.StatusTooManyRequests:
+		return "", acklast.Throttled(errors.New("look-up answered 429"), retryAfter(a.header.Get("Retry-After"), h.now()))
 	}
-	return "", a.failure(h.now())
+	return "", acklast.Transient(fmt.Errorf("look-up answered %d and names no request", a.status))
 }
 
-// answer is what came back.
-type answer struct {
-	status   int
-	header   http.Header
-	readable bool
-
-	RequestID string `json:"requestId"`
-	Error     string `json:"error"`
-}
-
-func (a answer) failure(now time.Time) error {
-	if a.status < 500 {
-		switch a.Error {
-		case codeInvalidRecipient:
-			return acklast.Declined(InvalidRecipient)
-		case codeUnsubscribed:
-			return acklast.Declined(Unsubscribed)
-		}
-	}
-	return failureOf(a.status, a.header, now)
-}
-
-// do makes one request. Its error says whether the provider can have seen it.
+// do makes one request. Its error says whether the request was written.
 func (h *HTTP) do(ctx context.Context, method, path, key string, body []byte) (answer, error) {
 	secret, err := h.secret(ctx, h.stale.Load())
 	if err != nil {
 		return answer{}, acklast.Unsent(acklast.Transient(fmt.Errorf("read the provider's secret: %w", err)))
 	}
-	var connected atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := http.NewRequestWithContext(ctx, method, h.url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, h.url+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, acklast.Unsent(acklast.Rejected("the provider's address is wrong"))
 	}
 	if body != nil {
-		// The transport repeats a POST on its own when a reused connection breaks and the request has an
-		// idempotency key; without GetBody it cannot.
-		req.Body, req.ContentLength, req.GetBody = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if key != "" {
@@ -160,26 +145,13 @@ func (h *HTTP) do(ctx context.Context, method, path, key string, body []byte) (a
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "acklast")
-
-	res, err := h.client.Do(req)
+	res, err := acklast.OneRequest(h.client, req)
 	if err != nil {
-		// Not the URL error itself: it quotes an address that may carry a credential.
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
-		if !connected.Load() {
-			return answer{}, acklast.Unsent(acklast.Transient(fmt.Errorf("no connection to the provider: %w", err)))
-		}
-		return answer{}, acklast.Transient(fmt.Errorf("no answer from the provider: %w", err))
+		return answer{}, fmt.Errorf("provider: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	a := answer{status: res.StatusCode, header: res.Header}
+	a := readAnswer(res)
 	h.stale.Store(a.status == http.StatusUnauthorized || a.status == http.StatusForbidden)
-	read, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err == nil {
-		a.readable = json.Unmarshal(read, &a) == nil
-	}
 	return a, nil
 }
 

@@ -43,7 +43,7 @@ func payload() reminder.Payload {
 // provider is an HTTP adapter on a server.
 func provider(t *testing.T, url, secret string) *reminder.HTTP {
 	t.Helper()
-	p := reminder.NewHTTP(url, reminder.StaticSecret(secret), func() time.Time { return t0 })
+	p := reminder.NewHTTP(url, nil, reminder.StaticSecret(secret), func() time.Time { return t0 })
 	t.Cleanup(p.Close)
 	return p
 }
@@ -123,7 +123,9 @@ func TestHTTPAnswers(t *testing.T) {
 		"403":                  {fakeprovider.Fail(403), job.Transient, false, 0},
 		"400":                  {fakeprovider.Fail(400), job.Rejected, false, 0},
 		"404":                  {fakeprovider.Fail(404), job.Rejected, false, 0},
-		"302":                  {fakeprovider.Fail(302), job.Rejected, false, 0},
+		"302":                  {fakeprovider.Fail(302), job.Transient, true, 0},
+		"408":                  {fakeprovider.Fail(408), job.Transient, true, 0},
+		"503 with seconds":     {fakeprovider.Fail(503).After("7"), job.Throttled, false, 7 * time.Second},
 		"500 with a code":      {fakeprovider.Fail(500), job.Transient, true, 0},
 		"another refusal":      {fakeprovider.Refuse("no_such_template"), job.Rejected, false, 0},
 		"answer dropped":       {fakeprovider.Drop(), job.Transient, true, 0},
@@ -226,7 +228,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 					if n == 2 {
 						return
 					}
-					_, _ = fmt.Fprint(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+					_, _ = fmt.Fprint(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\n{\"id\":\"a\"}")
 				}
 			})
 		}
@@ -250,7 +252,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 func TestHTTPReadsARotatedSecret(t *testing.T) {
 	b := box(t, fakeprovider.Options{Token: "new"})
 	reads := 0
-	p := reminder.NewHTTP(b.URL(), func(_ context.Context, fresh bool) (string, error) {
+	p := reminder.NewHTTP(b.URL(), nil, func(_ context.Context, fresh bool) (string, error) {
 		if fresh {
 			reads++
 			return "new", nil
@@ -264,11 +266,50 @@ func TestHTTPReadsARotatedSecret(t *testing.T) {
 	if _, err := p.Send(t.Context(), "k1", payload()); err != nil || reads != 1 {
 		t.Errorf("after the refusal: %v, %d reads", err, reads)
 	}
-	broken := reminder.NewHTTP(b.URL(), func(context.Context, bool) (string, error) {
+	broken := reminder.NewHTTP(b.URL(), nil, func(context.Context, bool) (string, error) {
 		return "", errors.New("denied")
 	}, time.Now)
 	_, err := broken.Send(t.Context(), "k2", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved {
 		t.Errorf("no secret: %v", err)
+	}
+}
+
+// serve is a server that answers every request in the same way.
+func serve(t *testing.T, answer func(http.ResponseWriter)) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// A body that is cut off proves nothing, also when the part that came would.
+func TestHTTPACutBodyIsUnknown(t *testing.T) {
+	for name, sent := range map[string]string{
+		"an empty body without a length": "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+		"an empty body with a length":    "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n",
+		"null with a longer length":      "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nnull",
+		"an id with a longer length":     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"requestId\":\"r-1\"}",
+		"a chunk without an end":         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nnull\r\n",
+		"headers without an end":         "HTTP/1.1 200 OK\r\nContent-Len",
+	} {
+		srv := serve(t, func(w http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = conn.Write([]byte(sent))
+			_ = conn.Close()
+		})
+		p := reminder.NewHTTP(srv.URL, []int{200}, reminder.StaticSecret(""), time.Now)
+		t.Cleanup(p.Close)
+		id, err := p.Send(t.Context(), "k1", payload())
+		if id != "" {
+			t.Errorf("%s: id %q", name, id)
+		}
+		if class, unresolved := failed(t, err); class != job.Transient || !unresolved {
+			t.Errorf("%s: %s, unresolved %v: %v", name, class, unresolved, err)
+		}
 	}
 }

@@ -112,6 +112,28 @@ func TestThePolicy(t *testing.T) {
 	}
 }
 
+// The subscription keeps milliseconds, whatever the payload has, and its writer may round.
+func TestRenewalsAreComparedInTheTablesPrecision(t *testing.T) {
+	b := newBench(t)
+	for name, tt := range map[string]struct {
+		payload, table time.Duration // after t0
+		want           string
+	}{
+		"cut off":             {500_500 * time.Microsecond, 500 * time.Millisecond, reminder.Sent},
+		"rounded up":          {500_500 * time.Microsecond, 501 * time.Millisecond, reminder.Sent},
+		"a millisecond later": {500 * time.Millisecond, 501 * time.Millisecond, reminder.Renewed},
+	} {
+		p := payload()
+		p.ReminderID, p.SubscriptionID, p.RenewsAt = name, "sub-"+name, t0.Add(tt.payload)
+		if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: t0.Add(tt.table)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.try(p); got.Outcome != tt.want {
+			t.Errorf("%s: %+v, want %s", name, got, tt.want)
+		}
+	}
+}
+
 func TestAReminderThatCannotBeSent(t *testing.T) {
 	b := newBench(t)
 	if got := b.try(payload()); got.Verdict != acklast.Failed || !strings.Contains(fmt.Sprint(got.Err), "sub-7") {
@@ -134,7 +156,7 @@ func TestAReminderThatCannotBeSent(t *testing.T) {
 // The worker may read subscriptions, and reach the provider that the environment chooses and no other.
 func TestGrants(t *testing.T) {
 	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
-	grants := acklast.Reading(reminder.Kind()).Kinds()[0].Grants
+	grants := reminder.Kind().Grants
 	for name, tt := range map[string]struct {
 		config reminder.Config
 		want   []string
@@ -174,7 +196,7 @@ func TestGrants(t *testing.T) {
 // Every variable that a configuration is written to is one that the description lists.
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
-	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", SESFrom: "x", SESSet: "x",
+	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x",
 		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1}}
 	var want, got []string
 	for name := range full.Environment() {

@@ -81,6 +81,10 @@ func (p Payload) check() error {
 		return acklast.Invalid("renewsAt is missing")
 	case p.ExpiresAt.IsZero():
 		return acklast.Invalid("expiresAt is missing")
+	case !plausible(p.RenewsAt):
+		return acklast.Invalid("renewsAt is no date %s", plausibleDates)
+	case !plausible(p.ExpiresAt):
+		return acklast.Invalid("expiresAt is no date %s", plausibleDates)
 	}
 	return nil
 }
@@ -107,6 +111,10 @@ func (p Payload) Job(notBefore time.Time) (string, error) {
 	return string(body), nil
 }
 
+// precision is that of the subscriptions table. A payload's time may have more digits, and a writer may
+// round it up or down.
+const precision = time.Millisecond
+
 // A Rule is one line of the policy.
 type Rule struct {
 	// Outcome is what the entry ends with, as terminal, when the rule applies.
@@ -123,7 +131,7 @@ func Policy() []Rule {
 		{Cancelled, "the subscription is cancelled: it will not renew",
 			func(_ Payload, s Subscription) bool { return s.Cancelled }},
 		{Renewed, "the subscription already renews later than the reminder says",
-			func(p Payload, s Subscription) bool { return s.RenewsAt.After(p.RenewsAt) }},
+			func(p Payload, s Subscription) bool { return s.RenewsAt.Sub(p.RenewsAt) >= precision }},
 		{Unsubscribed, "the recipient does not want reminders on this channel",
 			func(p Payload, s Subscription) bool { return slices.Contains(s.Unsubscribed, p.Channel) }},
 		{PlanChanged, "the plan is another than the reminder says: its text would be wrong",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -13,8 +14,8 @@ import (
 	"acklast"
 )
 
-// Subscription is what the subscriptions table says about a subscription. The table belongs to
-// whoever manages subscriptions; this package only reads it, but for Put.
+// Subscription is what the subscriptions table says about a subscription. Another service owns the table.
+// The worker only reads it; Put is for demos and tests.
 type Subscription struct {
 	ID        string
 	Cancelled bool
@@ -73,8 +74,8 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 	}
 	_, err := s.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: &s.table, Item: item{
 		"subscription_id": str(sub.ID), "status": str(status), "plan": str(sub.Plan),
-		"renews_at":    &types.AttributeValueMemberN{Value: strconv.FormatInt(sub.RenewsAt.UnixMilli(), 10)},
-		"unsubscribed": &types.AttributeValueMemberL{Value: off},
+		"renews_at":  &types.AttributeValueMemberN{Value: strconv.FormatInt(sub.RenewsAt.UnixMilli(), 10)},
+		unsubscribed: &types.AttributeValueMemberL{Value: off},
 	}})
 	if err != nil {
 		return fmt.Errorf("put subscription: %w", acklast.DynamoDBError(err))
@@ -82,45 +83,118 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 	return nil
 }
 
-// readSubscription is strict: a subscription somebody wrote in another form must not be taken for one
-// that wants reminders.
+// readSubscription is strict about everything that says whether a reminder is wanted: a subscription that
+// somebody wrote in another form must not be taken for one that wants reminders.
 func readSubscription(id string, it item) (Subscription, error) {
 	bad := func(name, want string) (Subscription, error) {
 		return Subscription{}, acklast.Rejected("subscription %s: attribute %s is not %s", id, name, want)
 	}
+	s := Subscription{ID: id}
 	status, _ := it["status"].(*types.AttributeValueMemberS)
-	if status == nil || status.Value != "active" && status.Value != "cancelled" {
+	switch {
+	case status == nil:
+		return bad("status", "a string")
+	case plain(status.Value) == "active":
+	case plain(status.Value) == "cancelled" || plain(status.Value) == "canceled":
+		s.Cancelled = true
+	default:
 		return bad("status", `"active" or "cancelled"`)
 	}
 	plan, _ := it["plan"].(*types.AttributeValueMemberS)
 	if plan == nil {
 		return bad("plan", "a string")
 	}
+	s.Plan = plan.Value
 	renews, _ := it["renews_at"].(*types.AttributeValueMemberN)
 	if renews == nil {
 		return bad("renews_at", "a number of milliseconds")
 	}
 	ms, err := strconv.ParseInt(renews.Value, 10, 64)
-	if err != nil {
-		return bad("renews_at", "a whole number of milliseconds")
+	if s.RenewsAt = time.UnixMilli(ms).UTC(); err != nil || !plausible(s.RenewsAt) {
+		// Seconds would be a day in January 1970, microseconds one in the year 58,000.
+		return bad("renews_at", "a whole number of milliseconds since 1970, of a date "+plausibleDates)
 	}
-	s := Subscription{ID: id, Cancelled: status.Value == "cancelled", Plan: plan.Value, RenewsAt: time.UnixMilli(ms).UTC()}
-	switch off := it["unsubscribed"].(type) {
-	case nil:
-	case *types.AttributeValueMemberSS:
-		for _, c := range off.Value {
-			s.Unsubscribed = append(s.Unsubscribed, Channel(c))
+	for name := range it {
+		if name != unsubscribed && saysConsent(name) {
+			return bad(fmt.Sprintf("%q", name), "known; only "+unsubscribed+" says which reminders are not wanted")
 		}
-	case *types.AttributeValueMemberL:
-		for _, v := range off.Value {
-			c, ok := v.(*types.AttributeValueMemberS)
-			if !ok {
-				return bad("unsubscribed", "a list of channels")
-			}
-			s.Unsubscribed = append(s.Unsubscribed, Channel(c.Value))
-		}
-	default:
-		return bad("unsubscribed", "a list or set of channels")
 	}
+	off, ok := optOuts(it[unsubscribed])
+	if !ok {
+		return bad(unsubscribed, fmt.Sprintf("readable: want some of %q, or all", channels))
+	}
+	s.Unsubscribed = off
 	return s, nil
 }
+
+// unsubscribed is the attribute that says on which channels the recipient wants no reminders.
+const unsubscribed = "unsubscribed"
+
+// saysConsent says whether an attribute's name is about what the recipient wants. An address under which
+// to unsubscribe is not.
+func saysConsent(name string) bool {
+	name = plain(name)
+	for _, address := range []string{"url", "uri", "link", "token"} {
+		if strings.HasSuffix(name, address) {
+			return false
+		}
+	}
+	for _, word := range []string{"unsubscri", "optout", "optedout", "optin", "optedin", "consent", "donotcontact", "donotsend", "donotemail", "suppress"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// spellings are the words that say a channel, in lower case and without separators.
+var spellings = map[string][]Channel{
+	"email": {Email}, "emails": {Email}, "mail": {Email}, "mails": {Email},
+	"sms": {SMS}, "text": {SMS}, "texts": {SMS}, "textmessage": {SMS}, "textmessages": {SMS}, "txt": {SMS},
+	"push": {Push}, "pushes": {Push}, "pushnotification": {Push}, "pushnotifications": {Push},
+	"all": channels, "any": channels, "every": channels, "everything": channels, "allchannels": channels,
+	"*": channels, "true": channels, "yes": channels,
+	"none": nil, "false": nil, "no": nil,
+}
+
+// optOuts reads the channels of an attribute in every form in which tables have them: a list or a set of
+// strings, a string with commas, or a boolean for all of them. It is not ok when any part cannot be read.
+func optOuts(v types.AttributeValue) (off []Channel, ok bool) {
+	var words []string
+	switch v := v.(type) {
+	case nil, *types.AttributeValueMemberNULL:
+		return nil, true
+	case *types.AttributeValueMemberBOOL:
+		words = []string{strconv.FormatBool(v.Value)}
+	case *types.AttributeValueMemberS:
+		words = strings.FieldsFunc(v.Value, func(r rune) bool { return r == ',' || r == ';' || r == '|' })
+		if len(words) == 0 {
+			return nil, false
+		}
+	case *types.AttributeValueMemberSS:
+		words = v.Value
+	case *types.AttributeValueMemberL:
+		for _, element := range v.Value {
+			s, isString := element.(*types.AttributeValueMemberS)
+			if !isString {
+				return nil, false
+			}
+			words = append(words, s.Value)
+		}
+	default:
+		return nil, false
+	}
+	for _, word := range words {
+		said, known := spellings[plain(word)]
+		if !known {
+			return nil, false
+		}
+		off = append(off, said...)
+	}
+	return off, true
+}
+
+// plausible says whether a time can be that of a reminder or of a subscription.
+func plausible(t time.Time) bool { return t.Year() >= 2000 && t.Year() < 2200 }
+
+const plausibleDates = "from 2000 to 2199"

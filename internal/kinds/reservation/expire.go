@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"acklast"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
 //go:embed sample.json
@@ -75,27 +77,81 @@ var errMoved = errors.New("the reservation moved")
 
 // Run makes one attempt.
 func (x *expirer) Run(ctx context.Context, j *acklast.Job[Payload]) error {
-	// Expiries of one resource in one batch take turns; side by side their transactions would
+	// Expiries of one resource in one process take turns; side by side their transactions would
 	// cancel each other.
 	done, err := x.queue.enter(ctx, j.Payload.ResourceID)
 	if err != nil {
 		return acklast.Contended("wait for the resource: " + err.Error())
 	}
 	defer done()
+	return x.release(ctx, j)
+}
 
+// Together is the resource: every expiry changes its item.
+func (x *expirer) Together(p Payload) string { return p.ResourceID }
+
+// RunBatch expires holds on one resource in one transaction that returns their units at once.
+func (x *expirer) RunBatch(ctx context.Context, jobs []*acklast.Job[Payload]) []error {
+	errs := make([]error, len(jobs))
+	done, err := x.queue.enter(ctx, jobs[0].Payload.ResourceID)
+	if err != nil {
+		for i := range errs {
+			errs[i] = acklast.Contended("wait for the resource: " + err.Error())
+		}
+		return errs
+	}
+	defer done()
+
+	var group []*acklast.Job[Payload]
+	var places []int
+	taken := map[string]bool{}
+	for i, j := range jobs {
+		if id := j.Payload.ReservationID; !taken[id] { // another command's job would change the same item
+			taken[id] = true
+			group, places = append(group, j), append(places, i)
+		} else {
+			errs[i] = errMoved
+		}
+	}
+	s := x.store
+	for k, err := range acklast.CommitTogether(ctx, Released, group,
+		func(j *acklast.Job[Payload]) []types.TransactWriteItem {
+			return []types.TransactWriteItem{s.change(j.Payload, Held, Expired)}
+		},
+		func(jobs []*acklast.Job[Payload]) []types.TransactWriteItem {
+			all := jobs[0].Payload
+			for _, j := range jobs[1:] {
+				all.Units += j.Payload.Units
+			}
+			return []types.TransactWriteItem{s.returnUnits(all)}
+		}) {
+		errs[places[k]] = x.settle(ctx, group[k], err)
+	}
+	for i, j := range jobs {
+		if errors.Is(errs[i], errMoved) {
+			errs[i] = x.release(ctx, j)
+		}
+	}
+	return errs
+}
+
+// release ends the job in one transaction if the hold is stale. It looks again when the reservation changed
+// between two looks.
+func (x *expirer) release(ctx context.Context, j *acklast.Job[Payload]) error {
+	s, p := x.store, j.Payload
 	for range startOvers {
-		if err := x.release(ctx, j); !errors.Is(err, errMoved) {
+		err := x.settle(ctx, j, j.Commit(ctx, Released, s.change(p, Held, Expired), s.returnUnits(p)))
+		if !errors.Is(err, errMoved) {
 			return err
 		}
 	}
 	return acklast.Contended("the reservation kept moving")
 }
 
-// release ends the job in one transaction if the hold is stale. Its error is errMoved when the
-// reservation changed between two looks and the caller has to look again.
-func (x *expirer) release(ctx context.Context, j *acklast.Job[Payload]) error {
+// settle says what the error of a commit means for its job. When the reservation refused, it ends the job in
+// another way; its error is errMoved when the reservation changed between two looks.
+func (x *expirer) settle(ctx context.Context, j *acklast.Job[Payload], err error) error {
 	s, p := x.store, j.Payload
-	err := j.Commit(ctx, Released, s.change(p, Held, Expired), s.returnUnits(p))
 	var refused *acklast.RefusedError
 	if !errors.As(err, &refused) {
 		return err

@@ -56,22 +56,28 @@ type Rule struct {
 
 // Behaviour is what becomes of a request.
 type Behaviour struct {
-	status     int // refuse with it, unless 0
+	status     int // answer with it, unless 0
 	code       string
+	body       string // instead of the provider's own words, if foreign
+	foreign    bool
+	accept     bool // although the answer is not an acceptance
 	retryAfter string
 	drop       bool
 	late       time.Duration
 }
 
 // Drop accepts and closes the connection without an answer.
-func Drop() Behaviour { return Behaviour{drop: true} }
+func Drop() Behaviour { return Behaviour{drop: true, accept: true} }
+
+// HangUp closes the connection without an answer and accepts nothing.
+func HangUp() Behaviour { return Behaviour{drop: true} }
 
 // Late accepts and answers after a while.
-func Late(d time.Duration) Behaviour { return Behaviour{late: d} }
+func Late(d time.Duration) Behaviour { return Behaviour{late: d, accept: true} }
 
-// Throttle answers 429 with a Retry-After header, unless it is "".
+// Throttle answers 429 with a Retry-After header, unless it is "", and accepts nothing.
 func Throttle(retryAfter string) Behaviour {
-	return Behaviour{status: http.StatusTooManyRequests, retryAfter: retryAfter}
+	return Behaviour{status: http.StatusTooManyRequests, code: "rate_limited", retryAfter: retryAfter}
 }
 
 // Refuse answers 422 with an error code such as "invalid_recipient".
@@ -79,8 +85,20 @@ func Refuse(code string) Behaviour {
 	return Behaviour{status: http.StatusUnprocessableEntity, code: code}
 }
 
-// Fail answers with a status and accepts nothing.
-func Fail(status int) Behaviour { return Behaviour{status: status} }
+// Fail answers with a status and an error of the provider's own, and accepts nothing.
+func Fail(status int) Behaviour { return Behaviour{status: status, code: "failed"} }
+
+// Foreign answers with a status and a body that need not be the provider's own, as a proxy before the
+// provider does. accepted says whether the request got through to the provider.
+func Foreign(status int, body string, accepted bool) Behaviour {
+	return Behaviour{status: status, body: body, foreign: true, accept: accepted}
+}
+
+// After is the behaviour with a Retry-After header.
+func (b Behaviour) After(retryAfter string) Behaviour {
+	b.retryAfter = retryAfter
+	return b
+}
 
 type rule struct {
 	Rule
@@ -202,19 +220,15 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 		rule.Arrived()
 	}
 	do := rule.Do
-	if do.status != 0 {
-		if do.retryAfter != "" {
-			w.Header().Set("Retry-After", do.retryAfter)
+	var a Acceptance
+	if do.accept || do == (Behaviour{}) {
+		a = s.accept(Acceptance{
+			Key: r.Header.Get("Idempotency-Key"), Channel: m.Channel, Template: m.Template + "-" + m.TemplateVersion,
+			Recipient: m.Recipient, At: time.Now().UTC(),
+		})
+		if rule.Accepted != nil {
+			rule.Accepted()
 		}
-		answer(w, do.status, map[string]string{"error": do.code})
-		return
-	}
-	a := s.accept(Acceptance{
-		Key: r.Header.Get("Idempotency-Key"), Channel: m.Channel, Template: m.Template + "-" + m.TemplateVersion,
-		Recipient: m.Recipient, At: time.Now().UTC(),
-	})
-	if rule.Accepted != nil {
-		rule.Accepted()
 	}
 	if do.drop {
 		panic(http.ErrAbortHandler)
@@ -228,7 +242,18 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	answer(w, http.StatusAccepted, a)
+	if do.retryAfter != "" {
+		w.Header().Set("Retry-After", do.retryAfter)
+	}
+	switch {
+	case do.foreign:
+		w.WriteHeader(do.status)
+		_, _ = io.WriteString(w, do.body)
+	case do.status != 0:
+		answer(w, do.status, map[string]string{"error": do.code})
+	default:
+		answer(w, http.StatusAccepted, a)
+	}
 }
 
 // claim finds the rule for a request and uses one of its times up.

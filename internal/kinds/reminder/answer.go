@@ -1,0 +1,233 @@
+package reminder
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"acklast"
+)
+
+// answer is an HTTP answer. Its body is read apart from its status and headers, so that no body can
+// change them.
+type answer struct {
+	status int
+	header http.Header
+	// bare says that the body is empty or null, and that it is whole.
+	bare bool
+	// fields are those of a body that is a JSON object, nil for every other body.
+	fields map[string]jsontext.Value
+}
+
+// maxAnswer bounds the part of an answer's body that is read, in bytes. A longer body names nothing.
+const maxAnswer = 64 << 10
+
+// readAnswer reads an answer. A body that is cut off, too long, or no JSON has no fields and is not bare.
+func readAnswer(res *http.Response) answer {
+	a := answer{status: res.StatusCode, header: res.Header}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err != nil || len(text) > maxAnswer {
+		return a
+	}
+	text = bytes.TrimSpace(text)
+	switch string(text) {
+	case "":
+		// HTTP/1 without a length ends a body by closing the connection, and so does a server that dies.
+		a.bare = res.ContentLength >= 0 || len(res.TransferEncoding) > 0 || res.ProtoMajor > 1
+	case "null":
+		a.bare = true
+	default:
+		var fields map[string]jsontext.Value
+		if err := json.Unmarshal(text, &fields); err == nil {
+			a.fields = fields
+		}
+	}
+	return a
+}
+
+// success says whether the status is one of those for success.
+func (a answer) success() bool { return a.status >= 200 && a.status < 300 }
+
+// field returns the first field of one of the names, which are in lower case without separators:
+// "requestid" finds requestId, request_id and Request-ID.
+func field(fields map[string]jsontext.Value, names ...string) jsontext.Value {
+	for _, want := range names {
+		var found []string
+		for name := range fields {
+			if plain(name) == want {
+				found = append(found, name)
+			}
+		}
+		if len(found) > 0 {
+			return fields[slices.Min(found)]
+		}
+	}
+	return nil
+}
+
+var separators = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
+
+// plain is a word in lower case and without separators.
+func plain(word string) string { return separators.Replace(strings.ToLower(strings.TrimSpace(word))) }
+
+// named returns the id by which an answer names the request under the key: the provider's own id, or the
+// key where the provider repeats it. It returns "" for an answer that names another request or none.
+// failed says that the answer calls the request failed.
+func (a answer) named(key string) (id string, failed bool) {
+	for _, fields := range a.objects() {
+		for _, name := range []string{"error", "errors", "errorcode"} {
+			failed = failed || filled(field(fields, name))
+		}
+		for _, name := range []string{"status", "state", "success", "ok", "accepted"} {
+			failed = failed || slices.Contains(failures, plain(text(field(fields, name))))
+		}
+		repeated := text(field(fields, "idempotencykey", "key"))
+		if repeated != "" && repeated != key {
+			return "", failed
+		}
+		if id == "" {
+			id = scalar(field(fields, "requestid", "messageid", "id"))
+		}
+		if id == "" {
+			id = repeated
+		}
+	}
+	return id, failed
+}
+
+// failures are the words, without separators, by which a status says that a request failed.
+var failures = []string{"failed", "failure", "error", "rejected", "refused", "declined", "invalid", "notfound", "unknown", "false"}
+
+// objects are the answer's object and the objects that providers wrap a request in.
+func (a answer) objects() []map[string]jsontext.Value {
+	if a.fields == nil {
+		return nil
+	}
+	all := []map[string]jsontext.Value{a.fields}
+	for _, name := range []string{"data", "result", "message", "request"} {
+		var inner map[string]jsontext.Value
+		if v := field(a.fields, name); v.Kind() == '{' && json.Unmarshal(v, &inner) == nil {
+			all = append(all, inner)
+		}
+	}
+	return all
+}
+
+// scalar reads an id, a string or a number. Zero is what nobody filled in.
+func scalar(v jsontext.Value) string {
+	switch v.Kind() {
+	case '"':
+		return text(v)
+	case '0':
+		if n, err := strconv.ParseFloat(string(v), 64); err != nil || n == 0 {
+			return ""
+		}
+		return string(v)
+	}
+	return ""
+}
+
+// text reads a string, and any other scalar as it is written; "" for every other value.
+func text(v jsontext.Value) string {
+	var s string
+	switch v.Kind() {
+	case '"':
+		if json.Unmarshal(v, &s) != nil {
+			return ""
+		}
+	case 't', 'f', '0':
+		s = string(v)
+	}
+	return strings.TrimSpace(s)
+}
+
+// filled says whether a field says anything: not absent, null, false, zero or empty.
+func filled(v jsontext.Value) bool {
+	switch v.Kind() {
+	case '{', '[':
+		return len(bytes.TrimSpace(v[1:len(v)-1])) > 0
+	case '0':
+		return scalar(v) != ""
+	}
+	return text(v) != "" && v.Kind() != 'f'
+}
+
+// code is the error by which the provider itself refuses, "" when the answer is not in the provider's
+// own error shape. A proxy's answer is not.
+func (a answer) code() string {
+	if v := field(a.fields, "error"); v.Kind() == '"' {
+		return text(v)
+	}
+	return ""
+}
+
+// own says whether the provider itself refused the request. It did not if another request under the key
+// may be at work (409), or if it gave up on reading this one (408).
+func (a answer) own() bool {
+	switch a.status {
+	case http.StatusRequestTimeout, http.StatusConflict:
+		return false
+	}
+	return a.code() != "" && (a.status >= 400 && a.status < 500 || a.status == http.StatusServiceUnavailable)
+}
+
+// refused is the outcome of a request to which the provider said no for good, or "".
+func (a answer) refused() string {
+	switch {
+	case !a.own() || a.status >= 500 || a.status == http.StatusTooManyRequests:
+	case a.code() == codeInvalidRecipient:
+		return InvalidRecipient
+	case a.code() == codeUnsubscribed:
+		return Unsubscribed
+	}
+	return ""
+}
+
+// refusal is the error of an answer that is no success: the provider's own word, or that of a proxy or of
+// a server that broke, after which nobody knows.
+func (a answer) refusal(now time.Time) error {
+	if outcome := a.refused(); outcome != "" {
+		return acklast.Declined(outcome)
+	}
+	err := fmt.Errorf("provider answered %d", a.status)
+	wait := retryAfter(a.header.Get("Retry-After"), now)
+	switch {
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && wait > 0:
+		err = acklast.Throttled(err, wait)
+	case !a.own(), a.status == http.StatusServiceUnavailable,
+		a.status == http.StatusUnauthorized, a.status == http.StatusForbidden, a.status == http.StatusTooEarly:
+		err = acklast.Transient(err)
+	default:
+		err = acklast.Rejected("%w", err)
+	}
+	if a.own() {
+		return acklast.Unsent(err)
+	}
+	return err
+}
+
+// maxRetryAfter bounds what a provider may ask for: longer waits are for people to decide.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads a Retry-After header: seconds or an HTTP date. A header that is neither counts as none.
+func retryAfter(v string, now time.Time) time.Duration {
+	v = strings.TrimSpace(v)
+	if s, err := strconv.ParseInt(v, 10, 64); err == nil {
+		if s > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter
+		}
+		return max(time.Duration(s)*time.Second, 0)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}

@@ -1,0 +1,278 @@
+package reminder_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"acklast"
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
+	"acklast/internal/job"
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/ledger"
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
+)
+
+// verdict is what the worker knows after the first attempt.
+type verdict string
+
+const (
+	accepted verdict = "accepted"
+	declined verdict = "declined"
+	unsent   verdict = "unsent" // surely not accepted
+	unknown  verdict = "unknown"
+)
+
+// end is how a job ends when every later call goes well.
+type end string
+
+const (
+	done      end = "done"
+	terminal  end = "terminal"
+	rejected  end = "rejected"
+	ambiguous end = "ambiguous"
+)
+
+const html = "<html><body>upstream connect error or disconnect/reset before headers</body></html>"
+
+// cells are the answers of a provider to one request, and what the answer comes to: the verdict, how many
+// requests were accepted in the end, and the end for a provider that can do nothing, that deduplicates,
+// and that looks up. An answer that proves nothing stands twice, for a request that got through and for
+// one that did not.
+var cells = map[string]struct {
+	do                           fakeprovider.Behaviour
+	verdict                      verdict
+	plain, deduplicates, looksUp end
+	// acceptances with each of the three
+	accepted [3]int
+}{
+	"no answer, accepted":          {fakeprovider.Late(time.Minute), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"reset, accepted":              {fakeprovider.Drop(), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"reset, not accepted":          {fakeprovider.HangUp(), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"200 id":                       {fakeprovider.Foreign(200, `{"requestId":"r-1"}`, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"200 id as a number":           {fakeprovider.Foreign(200, `{"message_id":17}`, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"201 id in an envelope":        {fakeprovider.Foreign(201, `{"data":{"id":"r-1"}}`, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"200 empty":                    {fakeprovider.Foreign(200, ``, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"200 null":                     {fakeprovider.Foreign(200, `null`, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"201 empty":                    {fakeprovider.Foreign(201, ``, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"202 null":                     {fakeprovider.Foreign(202, ` null `, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"204":                          {fakeprovider.Foreign(204, ``, true), accepted, done, done, done, [3]int{1, 1, 1}},
+	"203 empty, which is no yes":   {fakeprovider.Foreign(203, ``, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 {}":                       {fakeprovider.Foreign(200, `{}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 status ok":                {fakeprovider.Foreign(200, `{"status":"ok"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 list":                     {fakeprovider.Foreign(200, `[{"requestId":"r-1"}]`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 error text":               {fakeprovider.Foreign(200, `{"error":"quota exceeded"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"200 error with an id":         {fakeprovider.Foreign(200, `{"requestId":"r-1","error":"quota exceeded"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"200 failed with an id":        {fakeprovider.Foreign(200, `{"requestId":"r-1","status":"FAILED"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"200 id of another key":        {fakeprovider.Foreign(200, `{"requestId":"r-1","key":"k-2"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 HTML, accepted":           {fakeprovider.Foreign(200, html, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 HTML, not accepted":       {fakeprovider.Foreign(200, html, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"200 text":                     {fakeprovider.Foreign(200, `accepted`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"302":                          {fakeprovider.Foreign(302, ``, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"303 in the provider's shape":  {fakeprovider.Foreign(303, `{"error":"moved"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"307":                          {fakeprovider.Foreign(307, ``, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"400":                          {fakeprovider.Fail(400), unsent, rejected, rejected, rejected, [3]int{0, 0, 0}},
+	"400 of a proxy":               {fakeprovider.Foreign(400, html, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"401":                          {fakeprovider.Fail(401), unsent, done, done, done, [3]int{1, 1, 1}},
+	"404 of a proxy":               {fakeprovider.Foreign(404, html, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"408":                          {fakeprovider.Foreign(408, `{"error":"timeout"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"409":                          {fakeprovider.Foreign(409, `{"error":"in_progress"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"422 invalid recipient":        {fakeprovider.Refuse("invalid_recipient"), declined, terminal, terminal, terminal, [3]int{0, 0, 0}},
+	"429":                          {fakeprovider.Throttle(""), unsent, done, done, done, [3]int{1, 1, 1}},
+	"429 Retry-After":              {fakeprovider.Throttle("7"), unsent, done, done, done, [3]int{1, 1, 1}},
+	"429 of a proxy":               {fakeprovider.Foreign(429, html, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"429 of a proxy, Retry-After":  {fakeprovider.Foreign(429, html, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"500":                          {fakeprovider.Foreign(500, `{"error":"internal"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"500 invalid recipient":        {fakeprovider.Foreign(500, `{"error":"invalid_recipient"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"500 Retry-After":              {fakeprovider.Foreign(500, `{"error":"internal"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"502":                          {fakeprovider.Foreign(502, html, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503":                          {fakeprovider.Fail(503), unsent, done, done, done, [3]int{1, 1, 1}},
+	"503 Retry-After":              {fakeprovider.Fail(503).After("7"), unsent, done, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, accepted":     {fakeprovider.Foreign(503, html, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, Retry-After":  {fakeprovider.Foreign(503, html, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, not accepted": {fakeprovider.Foreign(503, html, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"504 of a proxy with no body":  {fakeprovider.Foreign(504, ``, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+}
+
+// Whatever a provider answers, at most one request of a reminder is accepted, or the job is ambiguous;
+// never two, and no reminder is lost.
+func TestEveryAnswerOfAProvider(t *testing.T) {
+	b := newBench(t)
+	names := topology.NamesOf("kind")
+	store := dynamo.New(awsclient.DynamoDB(b.services.AWS), names.LedgerTable, dynamo.Options{Now: b.services.Now})
+	for i, can := range []fakeprovider.Options{{}, {Deduplicates: true}, {LooksUp: true}} {
+		provider := box(t, can)
+		for name, c := range cells {
+			want := [3]end{c.plain, c.deduplicates, c.looksUp}[i]
+			t.Run(fmt.Sprintf("deduplicates %v, looks up %v/%s", can.Deduplicates, can.LooksUp, name), func(t *testing.T) {
+				now := t0
+				run := &tableRun{T: t, store: store, now: &now, environment: map[string]string{
+					reminder.EnvProvider: "http", reminder.EnvURL: provider.URL(), reminder.EnvKeyWindow: "24h",
+					reminder.EnvDeduplicates: fmt.Sprint(can.Deduplicates), reminder.EnvLooksUp: fmt.Sprint(can.LooksUp),
+				}}
+				run.services = acklast.NewServices(b.services.AWS, "kind", func() time.Time { return now })
+				run.services.Getenv = environment(run.environment)
+				p := payload()
+				p.ReminderID, p.Recipient = fmt.Sprint(i, " ", name), fmt.Sprint("customer ", i, " ", name)
+				if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}); err != nil {
+					t.Fatal(err)
+				}
+				provider.Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Do: c.do})
+				if name == "no answer, accepted" {
+					run.environment[reminder.EnvTimeout] = "50ms" // of the first call only
+				}
+				run.attempt(p)
+				if got := run.verdict(p); got != c.verdict {
+					t.Errorf("the first answer counts as %s, want %s: %+v", got, c.verdict, run.entry(p))
+				}
+				delete(run.environment, reminder.EnvTimeout)
+				for n := 0; n < 5 && run.end(p) == ""; n++ {
+					run.attempt(p)
+				}
+				if got := run.end(p); got != want {
+					t.Errorf("the job ends %s, want %s: %+v", got, want, run.entry(p))
+				}
+				if got := len(provider.Accepted(p.Recipient)); got != c.accepted[i] {
+					t.Errorf("%d acceptances, want %d", got, c.accepted[i])
+				}
+			})
+		}
+	}
+}
+
+// tableRun is one reminder on its way.
+type tableRun struct {
+	*testing.T
+	services    acklast.Services
+	store       *dynamo.Store
+	now         *time.Time
+	environment map[string]string
+}
+
+var tableRules = ledger.Rules{
+	Retry:       retry.Policy{Base: time.Second, Cap: time.Second, MaxAttempts: 10, AttemptTime: time.Second},
+	MaxRedrives: 3, Retention: time.Hour,
+}
+
+func (r *tableRun) entry(p reminder.Payload) ledger.Entry {
+	r.Helper()
+	key, err := p.Key()
+	if err != nil {
+		r.Fatal(err)
+	}
+	e, err := r.store.Get(r.Context(), key)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return e
+}
+
+// attempt makes one attempt as soon as the entry allows it, and records a failure as the worker does.
+func (r *tableRun) attempt(p reminder.Payload) {
+	r.Helper()
+	body, err := p.Job(time.Time{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if e := r.entry(p); e.RetryAt.After(*r.now) {
+		*r.now = e.RetryAt
+	}
+	kind, err := reminder.Kind().Start(r.Context(), r.services)
+	if err != nil {
+		r.Fatal(err)
+	}
+	got, err := kind.Try(r.Context(), body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	switch got.Verdict {
+	case acklast.Committed:
+	case acklast.Failed:
+		e := r.entry(p)
+		if _, err := r.store.Update(r.Context(), e.Key, e.Owner, func(e ledger.Entry) (ledger.Entry, error) {
+			d := job.Delivery{Message: job.Message{ID: "m-1"}, Key: e.Key, Token: e.Owner}
+			return tableRules.Fail(e, d, job.AsFailure(got.Err), *r.now, 0)
+		}); err != nil {
+			r.Fatal(err)
+		}
+	default:
+		r.Fatalf("the attempt is %s: %v", got.Verdict, got.Err)
+	}
+}
+
+func (r *tableRun) verdict(p reminder.Payload) verdict {
+	switch e := r.entry(p); {
+	case e.Status == ledger.Done:
+		return accepted
+	case e.Status == ledger.Terminal:
+		return declined
+	case e.Unresolved:
+		return unknown
+	}
+	return unsent
+}
+
+func (r *tableRun) end(p reminder.Payload) end {
+	switch e := r.entry(p); {
+	case e.Status == ledger.Done:
+		return done
+	case e.Status == ledger.Terminal:
+		return terminal
+	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous:
+		return ambiguous
+	case e.Status == ledger.Isolated:
+		return rejected
+	}
+	return ""
+}
+
+// Look-ups that name the request, in whatever form, and those that do not.
+func TestWhatALookupProves(t *testing.T) {
+	for body, want := range map[string]struct {
+		status int
+		id     string // "": it proves nothing
+	}{
+		`{"requestId":"r-1"}`:                            {200, "r-1"},
+		`{"request_id":" r-1 "}`:                         {200, "r-1"},
+		`{"Message-Id":"<0101@mail.example>"}`:           {200, "<0101@mail.example>"},
+		`{"id":4711}`:                                    {200, "4711"},
+		`{"id":123456789012345678901}`:                   {200, "123456789012345678901"},
+		`{"data":{"id":"r-1","status":"delivered"}}`:     {200, "r-1"},
+		`{"key":"k1"}`:                                   {200, "k1"},
+		`{"idempotencyKey":"k1","status":"accepted"}`:    {200, "k1"},
+		`{"key":"k1","error":null,"errors":[],"id":"7"}`: {200, "7"},
+		`{}`:                                    {200, ""},
+		`{"status":"ok"}`:                       {200, ""},
+		`[]`:                                    {200, ""},
+		`[{"requestId":"r-1"}]`:                 {200, ""},
+		`null`:                                  {200, ""},
+		``:                                      {200, ""},
+		`"r-1"`:                                 {200, ""},
+		html:                                    {200, ""},
+		`{"requestId":null}`:                    {200, ""},
+		`{"requestId":""}`:                      {200, ""},
+		`{"requestId":0}`:                       {200, ""},
+		`{"requestId":true}`:                    {200, ""},
+		`{"requestId":"r-1","key":"k2"}`:        {200, ""},
+		`{"requestId":"r-1","error":"no"}`:      {200, ""},
+		`{"requestId":"r-1","status":"Failed"}`: {200, ""},
+		`{"requestId":"r-1","success":false}`:   {200, ""},
+		`{"requestId":"r-1"`:                    {200, ""},
+		`{"error":"not_found"}`:                 {200, ""},
+		`{"requestId":"r-2"}`:                   {202, ""},
+		`{"error":"invalid_recipient"}`:         {422, ""},
+	} {
+		srv := serve(t, func(w http.ResponseWriter) { w.WriteHeader(want.status); _, _ = fmt.Fprint(w, body) })
+		id, err := provider(t, srv.URL, "").Lookup(t.Context(), "k1", payload())
+		if id != want.id {
+			t.Errorf("%d %s: id %q, want %q", want.status, body, id, want.id)
+		}
+		if want.id != "" && err != nil || want.id == "" && job.AsFailure(err).Class != job.Transient {
+			t.Errorf("%d %s: %v", want.status, body, err)
+		}
+	}
+}
