@@ -33,8 +33,9 @@ type Settings struct {
 	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
 	// that slog names. Metrics are log lines too, of a level that passes every filter.
 	LogLevel slog.Level
-	// CustomerKey encrypts queues and tables under a KMS key of the stack's own.
-	CustomerKey bool
+	// CustomerKey encrypts queues and tables under a KMS key of the stack's own. KeepKey keeps a key that is
+	// no longer used, for what still waits under it.
+	CustomerKey, KeepKey bool
 	// DeletionProtection refuses to delete the tables and the stack, until it is taken away again.
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
@@ -104,10 +105,22 @@ var settings = []setting{
 	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
 	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
 	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
-	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
+	{"customerKey", func(s *Settings, v string) error {
+		switch v {
+		case "true":
+			s.CustomerKey = true
+		case "false":
+			s.KeepKey = true // Whoever says false may have said true before.
+		case "none":
+		default:
+			return errors.New("want true, false or none")
+		}
+		return nil
+	}},
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
 	{"paused", func(s *Settings, v string) error { s.Paused = v; return nil }},
@@ -256,6 +269,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"providerDeduplicates", r.Abilities.Deduplicates, http},
 		{"providerLooksUp", r.Abilities.LooksUp, http},
 		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"providerBareYes", r.BareYes != "", http},
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
 	}
@@ -273,7 +287,7 @@ func (s Settings) checkRegion(region string) error {
 func (s Settings) props() stack.Props {
 	p := stack.Props{
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
-		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, DeletionProtection: s.DeletionProtection,
+		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
 		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail,
 	}
 	p.PauseSource, p.PauseRecovery = slices.Contains(words(s.Paused), laneSource), slices.Contains(words(s.Paused), laneRecovery)

@@ -83,7 +83,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
 		{`acklast:laneRetention is "xd": want a duration`, set("laneRetention", "xd")},
-		{`acklast:customerKey is "maybe": want true or false`, set("customerKey", "maybe")},
+		{`acklast:customerKey is "maybe": want true, false or none`, set("customerKey", "maybe")},
 	} {
 		_, err := ParseSettings(c.set)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -102,6 +102,19 @@ func TestAlarmTopicLiesInTheRegion(t *testing.T) {
 	} {
 		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", region, err, want)
+		}
+	}
+}
+
+// A key is dropped only by a word of its own: false follows true, and messages still wait under the key.
+func TestCustomerKeyIsKeptUntilToldOtherwise(t *testing.T) {
+	for value, want := range map[any][2]bool{true: {true, false}, "false": {false, true}, "none": {false, false}} {
+		s, err := ParseSettings(set("customerKey", value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.props(); p.CustomerKey != want[0] || p.KeepKey != want[1] {
+			t.Errorf("%v: uses the key %v, keeps it %v", value, p.CustomerKey, p.KeepKey)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -43,6 +44,8 @@ type governor struct {
 	stderr io.Writer
 	// skew says once that the function has another version.
 	skew sync.Once
+	// approving sends also what only reads through the alias of approvers, who may have no other.
+	approving bool
 }
 
 func (a *app) govern(ctx context.Context) (*governor, error) {
@@ -63,8 +66,7 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 		return resp, err
 	}
 	alias := topology.AliasOperate
-	switch r.Action {
-	case "approve", "discard", "decide":
+	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || g.approving {
 		alias = topology.AliasApprove
 	}
 	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
@@ -128,6 +130,8 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&s.keys, "job", nil, "keys of jobs")
 	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
 	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
+	f.StringVar(&s.errorText, "error", "", "a part of the error's text")
+	f.StringSliceVar(&s.fingerprints, "fingerprint", nil, "errors as a look groups them")
 	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
 	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
 	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
@@ -185,15 +189,39 @@ func newRedrivePlan(a *app) *cobra.Command {
 
 func newRedriveApprove(a *app) *cobra.Command {
 	var w who
+	var yes bool
 	cmd := &cobra.Command{
-		Use: "approve PLAN", Short: "Approve somebody else's plan", Args: cobra.ExactArgs(1),
+		Use: "approve PLAN", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.request(cmd.Context(), w, redrive.Request{Action: "approve", Plan: args[0]}, func(out io.Writer, r redrive.Response) {
-				printPlan(out, *r.Plan, a.now())
-			})
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			g.approving = true
+			a.announce(ctx, g.target)
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: args[0]})
+			if err != nil {
+				return err
+			}
+			if before.Run != nil {
+				return refuse("plan %s is run %s already, which is %s", args[0], before.Run.ID, before.Run.State)
+			}
+			if err := a.confirmed(yes, "Approve this?", func(out io.Writer) {
+				printInspection(out, redrive.Response{Groups: before.Plan.Groups}, a.now())
+				printPlan(out, *before.Plan, a.now())
+			}); err != nil {
+				return err
+			}
+			resp, err := g.ask(ctx, redrive.Request{Action: "approve", Plan: args[0], By: g.name(ctx, w), Reason: w.reason})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(out io.Writer) { say(out, "approved; now: acklast redrive run %s\n", plain(args[0])) })
 		}),
 	}
 	w.flags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
@@ -227,9 +255,13 @@ func newRedriveSwitch(a *app, action, short string) *cobra.Command {
 func newRedriveRevoke(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "revoke RUN", Short: "End a run for good, and send back to the DLQ what of it still waits", Args: cobra.ExactArgs(1),
+		Use: "revoke PLAN|RUN", Short: "End a run for good and take back what of it still waits, or withdraw a plan", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.request(cmd.Context(), w, redrive.Request{Action: "revoke", Run: args[0]}, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
+			r := redrive.Request{Action: "revoke", Run: args[0]}
+			if strings.HasPrefix(args[0], "p-") {
+				r = redrive.Request{Action: "revoke", Plan: args[0]}
+			}
+			return a.request(cmd.Context(), w, r, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
 		}),
 	}
 	w.flags(cmd)
@@ -450,7 +482,7 @@ func newRedriveRun(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirmed(yes, func(out io.Writer) {
+			if err := a.confirmed(yes, "Run this?", func(out io.Writer) {
 				if before.Run != nil {
 					printRun(out, before.Run, a.now())
 				} else {
@@ -474,12 +506,16 @@ func newRedriveRun(a *app) *cobra.Command {
 }
 
 // confirmed shows what will happen and asks.
-func (a *app) confirmed(yes bool, show func(io.Writer)) error {
+func (a *app) confirmed(yes bool, question string, show func(io.Writer)) error {
 	if yes {
 		return nil
 	}
-	show(a.stderr)
-	say(a.stderr, "Run this? Type yes: ")
+	table := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
+	show(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	say(a.stderr, "%s Type yes: ", question)
 	line, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -548,7 +584,6 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	row(w, "canary", p.Canary)
 	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
 	row(w, "expires", when(p.ExpiresAt, now))
-	row(w, "digest", p.Digest)
 	switch {
 	case p.ApprovedBy != "":
 		row(w, "approved", fmt.Sprintf("by %s: %s", p.ApprovedBy, p.ApprovalReason))
@@ -557,6 +592,10 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	}
 	if p.Partial != "" {
 		row(w, "partial", p.Partial)
+	}
+	if d := p.Drift; d != nil && d.Final+d.Redriven+d.Guarded+d.Unread > 0 {
+		row(w, "changed since", fmt.Sprintf("%d are final, %d were redriven, %d need an approval of their own, %d cannot be read; such as %s",
+			d.Final, d.Redriven, d.Guarded, d.Unread, strings.Join(d.Samples, ", ")))
 	}
 }
 

@@ -38,7 +38,10 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
 	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")
 	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
-	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "x")
+	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--yes", "--by", "ada", "--reason", "x")
+
+	// Shown, then asked, then approved.
+	user.refused(exitRefused, []string{plan.ID, "reservation.expire/r-1/h-1", "Approve this?", "not confirmed"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 
 	// Not confirmed: nothing runs.
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)

@@ -86,6 +86,9 @@ type Props struct {
 	LogLevel slog.Level
 	// CustomerKey encrypts queues and tables under a KMS key of the system's own.
 	CustomerKey bool
+	// KeepKey keeps that key and the rights to it after CustomerKey was taken away: messages that wait stay
+	// encrypted under it, for as long as the DLQ keeps them, and so do the tables' backups.
+	KeepKey bool
 	// DeletionProtection refuses to delete the tables, until it is taken away again.
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.

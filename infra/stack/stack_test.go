@@ -411,6 +411,28 @@ func TestCustomerKeyEncryptsAndIsGranted(t *testing.T) {
 	}
 }
 
+// Taking the key away must not strand messages that wait under it.
+func TestAKeyIsKeptForWhatWaits(t *testing.T) {
+	used, kept := defaults(), defaults()
+	used.CustomerKey, kept.KeepKey = true, true
+	before, after := templateOf(t, used), templateOf(t, kept)
+	keys := after.of("AWS::KMS::Key")
+	equal(t, "keys", keys, before.of("AWS::KMS::Key"))
+	for _, id := range after.of("AWS::SQS::Queue") {
+		if p := after.Resources[id].Properties; p["KmsMasterKeyId"] != nil || p["SqsManagedSseEnabled"] != true {
+			t.Errorf("%s still encrypts under the key", id)
+		}
+	}
+	for _, id := range after.of("AWS::DynamoDB::Table") {
+		if sse := after.Resources[id].Properties["SSESpecification"]; sse != nil {
+			t.Errorf("%s still encrypts under the key: %v", id, sse)
+		}
+	}
+	for _, id := range []string{"WorkerRole", "RedriveRole", "Operators", "ReadOnly", "Senders"} {
+		equal(t, id, after.allowed(t, id), before.allowed(t, id))
+	}
+}
+
 func TestNoCycle(t *testing.T) {
 	graph := standardTemplate(t).graph()
 	const (

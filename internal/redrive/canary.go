@@ -146,7 +146,7 @@ func (d *drive) judgeShare() error {
 	judged, bad, why := 0, 0, ""
 	for i := len(d.window) - 1; i >= 0 && judged < n.Window; i-- {
 		j := d.window[i]
-		if j.Ending == "" {
+		if j.Ending == "" || j.Ending == TooLate {
 			continue
 		}
 		judged++

@@ -24,6 +24,9 @@ const (
 	Late Action = "late"
 	// Unsure: its entry could not be read.
 	Unsure Action = "unsure"
+	// Expired: nobody wants its effect any more, by what its payload or its entry says; kept until it is
+	// discarded.
+	Expired Action = "expired"
 	// Never: malformed, or of a kind that this version does not know; redriven only when named by id, with an approval.
 	Never Action = "never"
 	// NeedsDecision: ambiguous, and nobody decided.
@@ -123,8 +126,10 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return NeedsDecision, "nobody knows whether it took effect: decide it first", ""
 	case !keyless && c.read.Kind.Late == job.ExpireLate && past(c.read.Envelope.Deadline, now):
 		return Late, "its deadline was " + stamp(c.read.Envelope.Deadline), ""
+	case !keyless && past(c.read.ExpiresAt, now):
+		return Expired, "it expired at " + stamp(c.read.ExpiresAt), ""
 	case past(e.ExpiresAt, now):
-		return Late, "it expired at " + stamp(e.ExpiresAt), ""
+		return Expired, "it expired at " + stamp(e.ExpiresAt), ""
 	case c.class() == job.Invalid || c.readErr != nil && job.AsFailure(c.readErr).Class == job.Invalid:
 		if !named {
 			return Never, "it is malformed, and will be again", ""
@@ -186,7 +191,8 @@ const (
 func (e Ending) well() bool { return e == Succeeded || e == Removed || e == Copied }
 
 // failed says whether a redriven job did not succeed, up to now.
-func (e Ending) failed() bool { return e == Again || e == TooLate || e == Retrying }
+// One that expired says nothing about what it would have met.
+func (e Ending) failed() bool { return e == Again || e == Retrying }
 
 // open says whether the ledger may still say something else.
 func (e Ending) open() bool { return e == "" || e == Retrying }

@@ -110,6 +110,10 @@ type Plan struct {
 	Actions  map[Action]int `json:"actions"`
 	Bytes    int            `json:"bytes"`
 	Partial  string         `json:"partial,omitempty"`
+	// Groups are what was selected, for whoever approves it: the largest, with samples.
+	Groups []Group `json:"groups"`
+	// Drift is only in an answer: what has changed since the plan was made.
+	Drift *Drifted `json:"drift,omitempty"`
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
 	Canary        int `json:"canary"`
@@ -131,6 +135,18 @@ func (p Plan) acting() (n int) {
 		}
 	}
 	return n
+}
+
+// Drifted counts the messages of a plan whose entries are not as the plan saw them.
+type Drifted struct {
+	// Final jobs have ended meanwhile, Redriven ones were redriven by something else, Guarded ones are now of
+	// a class that needs an approval and was not approved, Unread ones have an entry that cannot be read.
+	Final    int `json:"final"`
+	Redriven int `json:"redriven"`
+	Guarded  int `json:"guarded"`
+	Unread   int `json:"unread"`
+	// Samples are jobs of them.
+	Samples []string `json:"samples"`
 }
 
 // target is one message of a plan.

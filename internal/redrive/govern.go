@@ -148,7 +148,8 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 		if rec, err := s.table.Get(ctx, pkRun(p.Run), skRun); err != nil {
 			return Response{}, err
 		} else if rec.Version == 0 {
-			return Response{Plan: &p}, nil
+			p.Drift, err = s.driftOf(ctx, p)
+			return Response{Plan: &p}, err
 		}
 		return s.statusOf(ctx, p.Run, Response{Plan: &p})
 	}

@@ -2,6 +2,7 @@ package redrive_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -450,5 +451,156 @@ func TestAThrottledKeyIsNotForbidden(t *testing.T) {
 			b.sendErr = nil
 			b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 20})
 		})
+	}
+}
+
+// One job is one decision, however many messages it has on the DLQ.
+func TestCopiesAreOneDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.run = completes(effects)
+		b.many(10)
+		for range 3 {
+			for _, m := range slices.Clone(b.queues[job.DLQ])[:10] {
+				b.put(job.DLQ, m.Message)
+			}
+		}
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Redrive] != 10 || plan.Actions[redrive.Copy] != 30 {
+			t.Errorf("actions %v, want 10 to redrive and 30 copies", plan.Actions)
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 10, redrive.Copied: 30})
+		if n := len(b.sentAt); n != 10 {
+			t.Errorf("%d sent, want 10", n)
+		}
+		if n := b.on(job.DLQ); n != 0 {
+			t.Errorf("%d left on the DLQ", n)
+		}
+	})
+}
+
+// Another payload under the same key is no copy: neither message is touched.
+func TestAConflictIsNeverMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(2)
+		b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"j0000","more":1}}`, Memory: b.queues[job.DLQ][0].Memory})
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Conflict] != 2 {
+			t.Errorf("actions %v, want 2 in conflict", plan.Actions)
+		}
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+		if n := b.on(job.DLQ); n != 2 {
+			t.Errorf("%d left on the DLQ, want the 2 in conflict", n)
+		}
+	})
+}
+
+// A copy whose payload is spelled otherwise is a copy all the same.
+func TestACopyIsToldByItsPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(1)
+		b.put(job.DLQ, job.Message{Body: `{ "payload": {"id" : "j0000"}, "kind":"test" }`, Memory: b.queues[job.DLQ][0].Memory})
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1, redrive.Copied: 1})
+	})
+}
+
+// An approver sees what is approved: groups, samples, and what has changed since.
+func TestAnApproverSeesThePlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(4)
+		b.Unqualified, b.Numbers.ApprovalAbove = false, 1
+		plan := b.ask(through(t.Context(), "operate"), planOf(all)).Plan
+		change := func(id string, f func(*ledger.Entry)) {
+			e := b.entries[key(id)]
+			f(&e)
+			b.entries[key(id)] = e
+		}
+		change("j0000", func(e *ledger.Entry) { e.Status = ledger.Done })
+		change("j0001", func(e *ledger.Entry) { e.LastClass = job.Crashed })
+		change("j0002", func(e *ledger.Entry) { e.Redrives = 1 })
+		seen := b.ask(through(t.Context(), "approve"), redrive.Request{Action: "status", Plan: plan.ID}).Plan
+		if seen == nil {
+			t.Fatal("the plan cannot be read through the alias approve")
+		}
+		if len(seen.Groups) != 1 || seen.Groups[0].Count != 4 || len(seen.Groups[0].Samples) == 0 {
+			t.Errorf("groups %+v, want one of 4 with samples", seen.Groups)
+		}
+		d := seen.Drift
+		if d == nil || d.Final != 1 || d.Guarded != 1 || d.Redriven != 1 || d.Unread != 0 {
+			t.Errorf("drift %+v, want one final, one guarded, one redriven", d)
+		}
+	})
+}
+
+// An approval covers what it showed.
+func TestAJobThatBecameCrashedNeedsAnotherApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		e := b.entries[key("j0001")]
+		e.LastClass = job.Crashed
+		b.entries[key("j0001")] = e
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
+		if e := b.entry("j0001"); e.Status != ledger.Isolated || e.Redrives != 0 {
+			t.Errorf("it was redriven: %s, generation %d", e.Status, e.Redrives)
+		}
+	})
+}
+
+// A job that nobody wants any more is no failure of the run.
+func TestExpiredJobsDoNotFailTheCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		soon := time.Now().Add(time.Minute)
+		type payload struct {
+			ID string `json:"id"`
+		}
+		b.kinds = job.NewCatalogue(job.Define(job.Definition[payload]{Name: "test",
+			Key:       func(p payload) (string, []string) { return p.ID, nil },
+			ExpiresAt: func(p payload) time.Time { return map[string]time.Time{"j0001": soon}[p.ID] }}))
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		time.Sleep(2 * time.Minute)
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
+		b.refused(planOf(all), "1 expired")
+	})
+}
+
+// Errors that differ in numbers and ids alone are one group, and one selector.
+func TestGroupsByFingerprint(t *testing.T) {
+	b := newBench(t)
+	for i := range 6 {
+		b.isolated(fmt.Sprint("j", i), job.Transient)
+		m := b.queues[job.DLQ][i]
+		m.Memory.Error = fmt.Sprintf("dial 10.0.0.%d: connection refused", i)
+		if i >= 4 {
+			m.Memory.Error = fmt.Sprintf("record %d is missing", i)
+		}
+		m.Memory.Fingerprint = job.Fingerprint(m.Memory.Error)
+	}
+	groups := b.must(redrive.Request{Action: "inspect"}).Groups
+	if len(groups) != 2 || groups[0].Count != 4 || groups[1].Count != 2 {
+		t.Fatalf("groups %+v, want 4 and 2", groups)
+	}
+	for name, f := range map[string]*redrive.Filter{
+		"by fingerprint": {Fingerprints: []string{groups[1].Fingerprint}},
+		"by text":        {ErrorText: "IS MISSING"},
+	} {
+		if plan := b.must(planOf(f)).Plan; plan.Selected != 2 {
+			t.Errorf("%s: %d selected, want 2", name, plan.Selected)
+		}
 	}
 }

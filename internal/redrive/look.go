@@ -11,16 +11,18 @@ import (
 	"time"
 )
 
-// Group are messages of one class, cause and kind.
+// Group are messages of one class, cause and kind whose errors have one fingerprint.
 type Group struct {
-	Class   job.Class      `json:"class"`
-	Cause   job.Cause      `json:"cause"`
-	Kind    string         `json:"kind"`
-	Count   int            `json:"count"`
-	Actions map[Action]int `json:"actions"`
-	Oldest  time.Time      `json:"oldest"`
-	Newest  time.Time      `json:"newest"`
-	Samples []Sample       `json:"samples"`
+	Class job.Class `json:"class"`
+	Cause job.Cause `json:"cause"`
+	Kind  string    `json:"kind"`
+	// Fingerprint is the error without what differs from job to job.
+	Fingerprint string         `json:"fingerprint,omitempty"`
+	Count       int            `json:"count"`
+	Actions     map[Action]int `json:"actions"`
+	Oldest      time.Time      `json:"oldest"`
+	Newest      time.Time      `json:"newest"`
+	Samples     []Sample       `json:"samples"`
 }
 
 // Sample is one message of a group.
@@ -40,10 +42,10 @@ const maxSamples = 3
 func groups(items []item) []Group {
 	byName := map[string]*Group{}
 	for _, it := range items {
-		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind
+		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind + "\x00" + it.fingerprint
 		g := byName[name]
 		if g == nil {
-			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
+			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Fingerprint: it.fingerprint, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
 			byName[name] = g
 		}
 		g.Count++
@@ -59,7 +61,7 @@ func groups(items []item) []Group {
 				Generation: it.generation, Action: it.action, Why: it.why})
 		}
 	}
-	var list []Group
+	list := []Group{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		list = append(list, *byName[name])
 	}

@@ -260,6 +260,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		if st.action != Redrive && !ours {
 			return e, errKept
 		}
+		if class := c.class(); !ours && d.s.newlyGuarded(st.target, class) {
+			st.action, st.why = Drift, "it became "+string(class)+" after the plan was made: that needs a plan and an approval of its own"
+			return e, errKept
+		}
 		return d.s.rules.Redrive(e, dl, ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override}, d.s.now())
 	})
 	st.entry, st.ours = e, e.Run == d.run.ID

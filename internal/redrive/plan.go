@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"acklast/internal/job"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -11,6 +12,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // partSize is how many targets one document of a plan holds: below an item's 400 KB with the longest keys.
@@ -58,6 +62,7 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 		By: req.By, Reason: req.Reason, Select: f, Selected: len(items), Actions: map[Action]int{},
 		Partial: sc.Partial, RatePerSecond: cmp.Or(req.RatePerSecond, s.numbers.Rate), Canary: cmp.Or(req.Canary, s.numbers.Canary),
 	}
+	copies(items)
 	targets := make([]target, 0, len(items))
 	guards := map[string]bool{}
 	for _, it := range items {
@@ -81,6 +86,8 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if p.acting() == 0 {
 		return Plan{}, items, sc, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
 	}
+	p.Groups = groups(items)
+	p.Groups = p.Groups[:min(len(p.Groups), maxGroups)]
 	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
 	slices.SortFunc(targets, func(a, b target) int { return cmp.Compare(a.ID, b.ID) })
 	if p.Digest, err = digest(f, targets); err != nil {
@@ -112,6 +119,90 @@ func digest(f Filter, targets []target) (string, error) {
 
 func short(id string) string {
 	return strings.ReplaceAll(id, "-", "")[:min(8, len(strings.ReplaceAll(id, "-", "")))]
+}
+
+// maxGroups is how many groups a plan keeps to show.
+const maxGroups = 15
+
+// copies makes one decision of the messages of one job: of those with the same payload the first acts, the
+// others are removed as copies. Messages with another payload under the same key conflict with each other.
+func copies(items []item) {
+	type job struct {
+		digest   string
+		conflict bool
+	}
+	jobs := map[string]*job{}
+	for _, it := range items {
+		if it.key == "" || it.cause == conflicting {
+			continue
+		}
+		if j := jobs[it.key]; j == nil {
+			jobs[it.key] = &job{digest: it.digest}
+		} else if j.digest != it.digest {
+			j.conflict = true
+		}
+	}
+	acting := map[string]bool{}
+	for i := range items {
+		it := &items[i]
+		j := jobs[it.key]
+		switch {
+		case it.key == "" || it.action != Redrive:
+		case it.cause == conflicting || j.conflict:
+			it.action, it.why = Conflict, "messages with different payloads have this key: discard the wrong ones by id"
+		case acting[it.key]:
+			it.action, it.why, it.guard = Copy, "another message of the same job goes first", ""
+		default:
+			acting[it.key] = true
+		}
+	}
+}
+
+// conflicting is the cause of a message whose payload is not that of its entry.
+const conflicting job.Cause = "conflict"
+
+// driftOf compares a plan with the ledger as it is now.
+func (s *Service) driftOf(ctx context.Context, p Plan) (*Drifted, error) {
+	list, err := s.targets(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	drift := &Drifted{Samples: []string{}}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, t := range list {
+		if t.Key == "" || t.Action != Redrive {
+			continue
+		}
+		group.Go(func() error {
+			e, err := s.ledger.Get(ctx, t.Key)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				drift.Unread++
+			case e.Status.Final():
+				drift.Final++
+			case e.Version > 0 && e.Redrives != t.Generation:
+				drift.Redriven++
+			case e.Version > 0 && s.newlyGuarded(t, e.LastClass):
+				drift.Guarded++
+			default:
+				return nil
+			}
+			if len(drift.Samples) < maxNames {
+				drift.Samples = append(drift.Samples, t.Key)
+			}
+			return nil
+		})
+	}
+	return drift, group.Wait()
+}
+
+// newlyGuarded says whether a job is of a class by now that an approval of its plan did not cover.
+func (s *Service) newlyGuarded(t target, class job.Class) bool {
+	return class != t.Class && slices.Contains(s.guarded, class)
 }
 
 // reasons says why nothing would be done, most frequent first.

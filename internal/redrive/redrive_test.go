@@ -509,6 +509,7 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
+	reads := map[string]bool{"inspect": true, "status": true, "list": true}
 	if len(redrive.Actions()) != 12 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
@@ -517,7 +518,7 @@ func TestAliases(t *testing.T) {
 			for _, unqualified := range []bool{false, true} {
 				b.Unqualified = unqualified
 				got := b.ask(through(t.Context(), alias), redrive.Request{Action: action, By: "x", Reason: "y", Select: all, Run: "r", Plan: "p", Message: "m", Messages: []string{"m"}, Job: "j"})
-				want := alias == "operate" && !approver[action] || alias == "approve" && approver[action] || alias == "" && unqualified
+				want := alias == "operate" && !approver[action] || alias == "approve" && (approver[action] || reads[action]) || alias == "" && unqualified
 				if admitted := !strings.Contains(got.Refused, "through the alias"); admitted != want {
 					t.Errorf("%s through %q, unqualified allowed %v: admitted %v (%s)", action, alias, unqualified, admitted, got.Refused)
 				}

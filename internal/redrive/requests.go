@@ -94,15 +94,18 @@ type action struct {
 	approver bool
 	// named says that it needs By and Reason.
 	named bool
+	// reads says that it changes nothing: it is accepted through both aliases, so that an approver sees
+	// what is approved.
+	reads bool
 }
 
 var actions = map[string]action{
-	"inspect": {do: (*Service).inspect},
+	"inspect": {do: (*Service).inspect, reads: true},
 	"plan":    {do: (*Service).plan, named: true},
 	"approve": {do: (*Service).approve, approver: true, named: true},
 	"run":     {do: (*Service).run},
-	"status":  {do: (*Service).status},
-	"list":    {do: (*Service).list},
+	"status":  {do: (*Service).status, reads: true},
+	"list":    {do: (*Service).list, reads: true},
 	"stop":    {do: (*Service).stop, named: true},
 	"resume":  {do: (*Service).resume, named: true},
 	"revoke":  {do: (*Service).revoke, named: true},
@@ -215,7 +218,7 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 		want = topology.AliasApprove
 	}
 	switch {
-	case alias == want:
+	case alias == want, a.reads && alias == topology.AliasApprove:
 	case alias == "" && s.unqualified:
 	case alias == "":
 		return refuse("%s is accepted through the alias %s only, and this was invoked without one", req.Action, want)

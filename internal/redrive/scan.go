@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type item struct {
 	id, key, subject, kind string
 	class                  job.Class
 	cause                  job.Cause
-	error                  string
+	error, digest          string
+	fingerprint            string
 	sentAt, isolatedAt     time.Time
 	firstSent              time.Time
 	generation             int
@@ -263,7 +265,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
-		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body),
+		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body),
 	}
 	if it.kind == "" {
 		it.kind = "unknown"
@@ -276,6 +278,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	if it.error == "" {
 		it.error = c.entry.LastError
 	}
+	it.fingerprint = cmp.Or(m.Memory.Fingerprint, c.entry.Fingerprint, job.Fingerprint(it.error))
 	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
 	return it
 }
