@@ -125,7 +125,6 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	}
 	db := awsclient.DynamoDB(aws)
 	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
-	reading := catalogue(kinds)
 	log := telemetry.NewLogger(p.out, config.LogLevel)
 	reading := catalogue(kinds)
 	explaining := &starts{kinds: kinds, services: Services{
