@@ -63,6 +63,9 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
+		if x, ok := runner.(Explainer); ok {
+			running.Explain = x.Explain
+		}
 		of := func(ctx context.Context, delivery job.Delivery) (*Job[P], error) {
 			payload, ok := delivery.Payload.(P)
 			if !ok {

@@ -235,6 +235,18 @@ func TestCheckKindFindsMistakes(t *testing.T) {
 		"a record that nobody seeded": {run: func(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error {
 			return j.Commit(ctx, "closed", closeTicket(s, "t-2"))
 		}, want: "one delivery is retried and not acknowledged: own item 0 refused"},
+		"late policy of its own": {run: func(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error {
+			if !j.Deadline.IsZero() && j.Now().After(j.Deadline) {
+				return j.Commit(ctx, "too late")
+			}
+			return run(ctx, s, j)
+		}, want: "past its deadline, although its late policy is RunLate, state of tickets"},
+		"late job refused": {run: func(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error {
+			if !j.Deadline.IsZero() && j.Now().After(j.Deadline) {
+				return acklast.Rejected("too late")
+			}
+			return run(ctx, s, j)
+		}, want: "past its deadline it is isolated"},
 		"panic": {run: func(context.Context, acklast.Services, *acklast.Job[ticket]) error { panic("oh") }, want: "panic: oh"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,4 +273,40 @@ func TestCheckKindLetsNamedTablesBeOverwritten(t *testing.T) {
 			TableName: aws.String(s.Table("tickets")), Item: item{"ticket_id": text("t-1"), "state": text("seen")},
 		}})
 	}), acklast.CheckOptions{Seed: seedTicket, Overwrites: []string{"tickets"}})
+}
+
+// careless forgets the items of every job of a batch but the first.
+type careless struct {
+	acklast.RunnerFunc[ticket]
+	services acklast.Services
+}
+
+func (careless) Together(ticket) string { return "all" }
+
+func (c careless) RunBatch(ctx context.Context, jobs []*acklast.Job[ticket]) []error {
+	return acklast.CommitTogether(ctx, "closed", jobs, func(j *acklast.Job[ticket]) []types.TransactWriteItem {
+		if j != jobs[0] {
+			return nil
+		}
+		return []types.TransactWriteItem{closeTicket(c.services, j.Payload.TicketID)}
+	}, func([]*acklast.Job[ticket]) []types.TransactWriteItem { return nil })
+}
+
+func TestCheckKindDeliversSamplesTogether(t *testing.T) {
+	kind := acklast.Define(definition(), func(_ context.Context, s acklast.Services) (acklast.Runner[ticket], error) {
+		return careless{func(ctx context.Context, j *acklast.Job[ticket]) error { return run(ctx, s, j) }, s}, nil
+	})
+	var r recorder
+	acklast.CheckKind(&r, kind, acklast.CheckOptions{
+		Seed: func(ctx context.Context, s acklast.Services) error {
+			_, err := s.DynamoDB.PutItem(ctx, &dynamodb.PutItemInput{
+				TableName: aws.String(s.Table("tickets")), Item: item{"ticket_id": text("t-2"), "state": text("open")},
+			})
+			return errors.Join(err, seedTicket(ctx, s))
+		},
+		Samples: []acklast.Sample{{Name: "second", Body: strings.ReplaceAll(ticketBody, "t-1", "t-2")}},
+	})
+	if got := strings.Join(r.failures, "\n"); !strings.Contains(got, `delivered together, state of tickets "t-2" is {"S":"open"}`) {
+		t.Errorf("want a failure that names the open ticket, got:\n%s", got)
+	}
 }

@@ -37,6 +37,7 @@ type world struct {
 	db       *memdb.DB
 	line     *line
 	services Services
+	kind     job.Kind
 	handler  *worker.Handler
 	tables   []Table
 	queue    *checkQueue
@@ -75,6 +76,7 @@ func newWorld(ctx context.Context, k Kind, o CheckOptions) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.kind = running
 	environment := worker.Environment(checkStack, topology.QueueURLs{Source: nowhere, Recovery: nowhere, DLQ: nowhere}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return environment[name] })
 	if err != nil {
@@ -160,6 +162,30 @@ func (w *world) deliver(ctx context.Context, messages ...job.Message) []delivere
 		all[i] = w.told.of(m.ID)
 	}
 	return all
+}
+
+// runBatches hands the jobs that share something to the kind's batch form, if it has one.
+func (w *world) runBatches(ctx context.Context, bodies []string) error {
+	if w.kind.RunBatch == nil {
+		return nil
+	}
+	starter := &Starter{kind: w.kind, now: w.clock}
+	groups := map[string][]job.Delivery{}
+	for _, body := range bodies {
+		d, err := starter.delivery(body)
+		if err != nil {
+			return err
+		}
+		if name := w.kind.Together(d); name != "" {
+			groups[name] = append(groups[name], d)
+		}
+	}
+	for name, group := range groups {
+		if results := w.kind.RunBatch(ctx, group); len(results) != len(group) {
+			return fmt.Errorf("RunBatch returned %d results for the %d jobs of %q", len(results), len(group), name)
+		}
+	}
+	return nil
 }
 
 // message is a copy of the job, sent now.

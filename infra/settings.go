@@ -105,6 +105,7 @@ var settings = []setting{
 	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
 	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
 	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
@@ -268,6 +269,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"providerDeduplicates", r.Abilities.Deduplicates, http},
 		{"providerLooksUp", r.Abilities.LooksUp, http},
 		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"providerBareYes", r.BareYes != "", http},
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
 	}

@@ -20,12 +20,15 @@ type selection struct {
 	all                             bool
 	classes, causes                 []string
 	kinds, keys, subjects, messages []string
+	fingerprints                    []string
+	errorText                       string
 	generations                     []int
 	older, younger                  time.Duration
 }
 
 func (s selection) filter() *redrive.Filter {
-	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations}
+	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations,
+		Fingerprints: s.fingerprints, ErrorText: s.errorText}
 	for _, c := range s.classes {
 		f.Classes = append(f.Classes, job.Class(c))
 	}
@@ -101,9 +104,12 @@ func printInspection(w io.Writer, r redrive.Response, now time.Time) {
 		}
 		return
 	}
-	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD")
+	if r.Run != nil {
+		printRun(w, r.Run, now)
+	}
+	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD", "ERROR")
 	for _, g := range r.Groups {
-		row(w, g.Class, g.Cause, g.Kind, g.Count, when(g.Oldest, now), actionsOf(g.Actions))
+		row(w, g.Class, g.Cause, g.Kind, g.Count, when(g.Oldest, now), actionsOf(g.Actions), dash(g.Fingerprint))
 	}
 	say(w, "\n")
 	if len(r.Groups) > 0 {

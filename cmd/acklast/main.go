@@ -1,5 +1,6 @@
-// Command acklast is the operator's tool: it runs the system on this machine, sends jobs, holds and
-// confirms reservations, and says what became of a job and how full the lanes are.
+// Command acklast is the operator's tool: it runs the system on this machine, sends jobs, says what became
+// of a job and how full the lanes are, and governs the DLQ. It works with any stack and knows no kind of
+// job: what needs one, it asks of the stack's own functions.
 package main
 
 import (
@@ -21,8 +22,12 @@ const (
 	// exitRefused: the command line, its input or the state of things does not allow it; nothing
 	// was changed, and the same call will be refused again.
 	exitRefused
-	// exitStopped: a redrive stopped itself, or was stopped.
+	// exitStopped: a redrive halted itself, or was halted.
 	exitStopped
+	// exitUnwell: a redrive is done, and not every message of its plan ended well.
+	exitUnwell
+	// exitInterrupted: a redrive's process ended without a word; the run can be continued.
+	exitInterrupted
 )
 
 func main() {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -43,6 +44,8 @@ type governor struct {
 	stderr io.Writer
 	// skew says once that the function has another version.
 	skew sync.Once
+	// approving sends also what only reads through the alias of approvers, who may have no other.
+	approving bool
 }
 
 func (a *app) govern(ctx context.Context) (*governor, error) {
@@ -63,8 +66,7 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 		return resp, err
 	}
 	alias := topology.AliasOperate
-	switch r.Action {
-	case "approve", "discard", "decide":
+	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || g.approving {
 		alias = topology.AliasApprove
 	}
 	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
@@ -128,6 +130,8 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&s.keys, "job", nil, "keys of jobs")
 	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
 	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
+	f.StringVar(&s.errorText, "error", "", "a part of the error's text")
+	f.StringSliceVar(&s.fingerprints, "fingerprint", nil, "errors as a look groups them")
 	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
 	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
 	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
@@ -138,7 +142,8 @@ func newRedrive(a *app) *cobra.Command {
 		Use:   "redrive",
 		Short: "Bring isolated jobs back, governed: plan, approve, run, watch, stop, revoke",
 		Long: `Bring isolated jobs back to the recovery lane. A plan freezes what is selected; a run moves it, a canary first,
-at a limited rate, and stops itself when jobs fail again. Exit code 0: done; 2: refused; 3: stopped by a condition.
+at a limited rate, and stops itself when jobs fail again. Exit code 0: done, and all ended well; 1: failed;
+2: refused; 3: halted; 4: done, but some jobs failed again, are still retried, or cannot be told; 5: interrupted.
 See docs/runbook.md.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
   acklast redrive run p-20261201-100000-1a2b3c4d
@@ -184,15 +189,39 @@ func newRedrivePlan(a *app) *cobra.Command {
 
 func newRedriveApprove(a *app) *cobra.Command {
 	var w who
+	var yes bool
 	cmd := &cobra.Command{
-		Use: "approve PLAN", Short: "Approve somebody else's plan", Args: cobra.ExactArgs(1),
+		Use: "approve PLAN", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.request(cmd.Context(), w, redrive.Request{Action: "approve", Plan: args[0]}, func(out io.Writer, r redrive.Response) {
-				printPlan(out, *r.Plan, a.now())
-			})
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			g.approving = true
+			a.announce(ctx, g.target)
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: args[0]})
+			if err != nil {
+				return err
+			}
+			if before.Run != nil {
+				return refuse("plan %s is run %s already, which is %s", args[0], before.Run.ID, before.Run.State)
+			}
+			if err := a.confirmed(yes, "Approve this?", func(out io.Writer) {
+				printInspection(out, redrive.Response{Groups: before.Plan.Groups}, a.now())
+				printPlan(out, *before.Plan, a.now())
+			}); err != nil {
+				return err
+			}
+			resp, err := g.ask(ctx, redrive.Request{Action: "approve", Plan: args[0], By: g.name(ctx, w), Reason: w.reason})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(out io.Writer) { say(out, "approved; now: acklast redrive run %s\n", plain(args[0])) })
 		}),
 	}
 	w.flags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
@@ -226,9 +255,13 @@ func newRedriveSwitch(a *app, action, short string) *cobra.Command {
 func newRedriveRevoke(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "revoke RUN", Short: "End a run for good, and send back to the DLQ what of it still waits", Args: cobra.ExactArgs(1),
+		Use: "revoke PLAN|RUN", Short: "End a run for good and take back what of it still waits, or withdraw a plan", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.request(cmd.Context(), w, redrive.Request{Action: "revoke", Run: args[0]}, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
+			r := redrive.Request{Action: "revoke", Run: args[0]}
+			if strings.HasPrefix(args[0], "p-") {
+				r = redrive.Request{Action: "revoke", Plan: args[0]}
+			}
+			return a.request(cmd.Context(), w, r, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
 		}),
 	}
 	w.flags(cmd)
@@ -250,7 +283,7 @@ func newRedriveList(a *app) *cobra.Command {
 			return a.answer(resp, func(w io.Writer) {
 				row(w, "RUN", "PLAN", "STATE", "SENT", "OF", "BY", "STARTED", "WHY")
 				for _, r := range resp.Runs {
-					row(w, r.ID, r.Plan, r.State, r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, a.now()), dash(r.Why))
+					row(w, r.ID, r.Plan, strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)), r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, a.now()), dash(r.Why))
 				}
 				printSwitch(w, resp.Switch)
 			})
@@ -277,7 +310,7 @@ func newRedriveStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if watch && resp.Run != nil && resp.Run.State == redrive.Active && !resp.Run.OwnerGone {
+			if watch && resp.Run != nil && resp.Run.State == redrive.Active {
 				if resp, err = a.watch(cmd.Context(), g, r); err != nil {
 					return err
 				}
@@ -306,26 +339,51 @@ func (a *app) told(resp redrive.Response) error {
 			row(w, stamp(line.At), line.What, dash(line.Job), dash(string(line.Action)), line.Generation, dash(string(line.Status)), dash(line.Why))
 		}
 	})
-	switch {
-	case err != nil || resp.Run == nil:
+	if err != nil || resp.Run == nil {
 		return err
-	case resp.Run.State == redrive.Stopped:
-		return &toldError{exitStopped}
-	case resp.Run.State == redrive.Done || resp.Run.State == redrive.Active:
-		return nil
 	}
-	return &toldError{exitFailed}
+	if code := exitOf(resp.Run); code != exitOK {
+		return &toldError{code}
+	}
+	return nil
 }
+
+// exitOf is the one table of what a run came to.
+func exitOf(run *redrive.Run) int {
+	switch {
+	case run.State == redrive.Active, run.EndedWell():
+		return exitOK
+	case run.State == redrive.Done:
+		return exitUnwell
+	case run.State == redrive.Halted && run.Code == redrive.HaltInterrupted:
+		return exitInterrupted
+	case run.State == redrive.Revoked:
+		return exitFailed
+	}
+	return exitStopped
+}
+
+// pollFailures is how many answers in a row a watcher may miss: the run goes on without it.
+const pollFailures = 5
 
 // watch polls a run until nobody works on it any more.
 func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
-	first, began := -1, a.now()
+	first, began, missed := -1, a.now(), 0
 	for {
 		resp, err := g.ask(ctx, r)
-		if err != nil {
+		var refused *refusal
+		switch {
+		case err == nil:
+			missed = 0
+		case ctx.Err() != nil:
+			return resp, fmt.Errorf("%w: the run goes on; watch it with \"acklast redrive status RUN --watch\", or stop every run with \"acklast redrive stop\"", err)
+		case errors.As(err, &refused), missed >= pollFailures:
 			return resp, err
+		default:
+			missed++
+			say(a.stderr, "no answer (%s); the run goes on, asking again\n", plain(err.Error()))
 		}
-		if resp.Run != nil {
+		if err == nil && resp.Run != nil {
 			settled := settledOf(resp.Run)
 			if first < 0 {
 				first = settled
@@ -335,9 +393,9 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 				perSecond = float64(settled-first) / took
 			}
 			a.progress(resp.Run, settled, perSecond)
-		}
-		if resp.Run != nil && (resp.Run.State != redrive.Active || resp.Run.OwnerGone) {
-			return resp, nil
+			if resp.Run.State != redrive.Active {
+				return resp, nil
+			}
 		}
 		if err := retry.Sleep(ctx, pollEvery); err != nil {
 			return resp, err
@@ -345,17 +403,17 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 	}
 }
 
-// outcomesOf says what the ledger told of the jobs that the run watches.
-func outcomesOf(run *redrive.RunView) string {
-	count := map[string]int{}
-	for _, w := range run.Watched {
-		count[string(cmp.Or(w.Verdict, "waiting"))]++
+// endingsOf says what became of a run's messages, as far as it is known.
+func endingsOf(run *redrive.Run) string {
+	var list []string
+	for _, ending := range slices.Sorted(maps.Keys(run.Endings)) {
+		list = append(list, fmt.Sprintf("%s %d", ending, run.Endings[ending]))
 	}
-	return fmt.Sprintf("watched: %d succeeded, %d failed, %d waiting", count["succeeded"], count["failed"], count["waiting"])
+	return strings.Join(list, ", ")
 }
 
 // settledOf counts the messages of a run that are done with.
-func settledOf(run *redrive.RunView) (n int) {
+func settledOf(run *redrive.Run) (n int) {
 	for what, count := range run.Counts {
 		if what != "unsent" && what != "unsure" {
 			n += count
@@ -365,14 +423,14 @@ func settledOf(run *redrive.RunView) (n int) {
 }
 
 // progress shows one line about a run, on a terminal over the one before.
-func (a *app) progress(run *redrive.RunView, settled int, perSecond float64) {
+func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
 	const width = 30
 	full := 0
 	if run.Total > 0 {
 		full = min(width, width*settled/run.Total)
 	}
 	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
-		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), outcomesOf(run), run.Why)
+		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), endingsOf(run), run.Why)
 	if isTerminal(a.stderr) {
 		say(a.stderr, "\r\x1b[K%s", plain(line))
 		if run.State != redrive.Active {
@@ -424,7 +482,7 @@ func newRedriveRun(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirmed(yes, func(out io.Writer) {
+			if err := a.confirmed(yes, "Run this?", func(out io.Writer) {
 				if before.Run != nil {
 					printRun(out, before.Run, a.now())
 				} else {
@@ -448,12 +506,16 @@ func newRedriveRun(a *app) *cobra.Command {
 }
 
 // confirmed shows what will happen and asks.
-func (a *app) confirmed(yes bool, show func(io.Writer)) error {
+func (a *app) confirmed(yes bool, question string, show func(io.Writer)) error {
 	if yes {
 		return nil
 	}
-	show(a.stderr)
-	say(a.stderr, "Run this? Type yes: ")
+	table := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
+	show(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	say(a.stderr, "%s Type yes: ", question)
 	line, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -464,20 +526,19 @@ func (a *app) confirmed(yes bool, show func(io.Writer)) error {
 	return nil
 }
 
-// runAndWatch invokes the run asynchronously and polls it. A run that pauses with progress, as it does
-// near the function's timeout, is asked for again.
+// runAndWatch invokes the run asynchronously and polls it. A run that halts near the function's timeout
+// is asked for again.
 func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Request, before redrive.Response) (redrive.Response, error) {
 	for {
-		fence, settled := int64(0), 0
+		rounds := 0
 		if before.Run != nil {
-			fence, settled = before.Run.Fence, before.Run.Counts["sent"]+before.Run.Counts["removed"]
+			rounds = before.Run.Rounds
 			r = redrive.Request{Action: "run", Run: before.Run.ID}
-			switch before.Run.State {
-			case redrive.Done, redrive.Revoked, redrive.Aborted:
+			if before.Run.State == redrive.Done || before.Run.State == redrive.Revoked {
 				return before, nil
 			}
 		}
-		if before.Run == nil || before.Run.State != redrive.Active || before.Run.OwnerGone {
+		if before.Run == nil || before.Run.State != redrive.Active {
 			if _, err := g.invoke(ctx, r, types.InvocationTypeEvent); err != nil {
 				return before, err
 			}
@@ -486,7 +547,7 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 				if err != nil {
 					return resp, err
 				}
-				if resp.Run != nil && resp.Run.Fence > fence {
+				if resp.Run != nil && resp.Run.Rounds > rounds {
 					break
 				}
 				if a.now().Sub(asked) > beginLimit {
@@ -502,7 +563,7 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 		if err != nil {
 			return resp, err
 		}
-		if resp.Run.State != redrive.Paused || resp.Run.Counts["sent"]+resp.Run.Counts["removed"] == settled {
+		if resp.Run.State != redrive.Halted || resp.Run.Code != redrive.HaltTime {
 			return resp, nil
 		}
 		before = resp
@@ -523,7 +584,6 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	row(w, "canary", p.Canary)
 	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
 	row(w, "expires", when(p.ExpiresAt, now))
-	row(w, "digest", p.Digest)
 	switch {
 	case p.ApprovedBy != "":
 		row(w, "approved", fmt.Sprintf("by %s: %s", p.ApprovedBy, p.ApprovalReason))
@@ -533,29 +593,37 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	if p.Partial != "" {
 		row(w, "partial", p.Partial)
 	}
+	if d := p.Drift; d != nil && d.Final+d.Redriven+d.Guarded+d.Unread > 0 {
+		row(w, "changed since", fmt.Sprintf("%d are final, %d were redriven, %d need an approval of their own, %d cannot be read; such as %s",
+			d.Final, d.Redriven, d.Guarded, d.Unread, strings.Join(d.Samples, ", ")))
+	}
 }
 
-func printRun(w io.Writer, r *redrive.RunView, now time.Time) {
+func printRun(w io.Writer, r *redrive.Run, now time.Time) {
 	row(w, "RUN", r.ID)
 	row(w, "plan", r.Plan)
-	row(w, "state", r.State)
+	row(w, "state", strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)))
 	if r.Why != "" {
 		row(w, "why", r.Why)
 	}
 	row(w, "by", fmt.Sprintf("%s: %s", r.By, r.Reason))
 	row(w, "started", when(r.StartedAt, now))
 	row(w, "updated", when(r.UpdatedAt, now))
-	row(w, "total", r.Total)
-	for _, what := range slices.Sorted(maps.Keys(r.Counts)) {
-		row(w, what, r.Counts[what])
-	}
 	row(w, "canary", cmp.Or(r.Canary, "-"))
-	if r.OwnerGone {
-		row(w, "owner", "gone: run it again to continue")
+	row(w, "messages", r.Total)
+	for _, ending := range slices.Sorted(maps.Keys(r.Endings)) {
+		names := strings.Join(r.Names[ending], ", ")
+		if more := r.Endings[ending] - len(r.Names[ending]); more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		row(w, ending, fmt.Sprintf("%d: %s", r.Endings[ending], names))
+	}
+	if r.Unseen > 0 {
+		row(w, "not seen", r.Unseen)
 	}
 	for _, watched := range r.Watched {
-		if watched.Verdict == "failed" {
-			row(w, "failed", watched.Job+": "+watched.Why)
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate {
+			row(w, "failed", fmt.Sprintf("%s: %s: %s", watched.Job, watched.Ending, watched.Why))
 		}
 	}
 }
@@ -563,6 +631,7 @@ func printRun(w io.Writer, r *redrive.RunView, now time.Time) {
 func printSwitch(w io.Writer, s *redrive.Switch) {
 	switch {
 	case s == nil:
+		say(w, "\nThe kill switch is off.\n")
 	case s.On:
 		say(w, "\nThe kill switch is on, by %s: %s\n", plain(s.By), plain(s.Reason))
 	default:

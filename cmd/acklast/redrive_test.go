@@ -38,7 +38,10 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
 	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")
 	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
-	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "x")
+	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--yes", "--by", "ada", "--reason", "x")
+
+	// Shown, then asked, then approved.
+	user.refused(exitRefused, []string{plan.ID, "reservation.expire/r-1/h-1", "Approve this?", "not confirmed"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 
 	// Not confirmed: nothing runs.
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)
@@ -47,7 +50,7 @@ func TestRedriveCommands(t *testing.T) {
 	if failed.code != exitStopped {
 		t.Fatalf("exit code %d\n%s%s", failed.code, failed.stdout, failed.stderr)
 	}
-	contains(t, failed.stdout, "stopped", "the canary failed", "isolated again")
+	contains(t, failed.stdout, "halted canary", "the canary failed", "isolated again")
 	if got := user.run("redrive", "status", plan.Run); got.code != exitStopped {
 		t.Errorf("status: exit code %d", got.code)
 	}
@@ -56,7 +59,7 @@ func TestRedriveCommands(t *testing.T) {
 	contains(t, audited.stdout, "intent", "sent", "reservation.expire/r-1/h-1", "pending")
 
 	user.must("redrive", "stop", "--by", "ada", "--reason", "looks wrong")
-	contains(t, user.must("redrive", "list").stdout, plan.Run, "stopped", "The kill switch is on, by ada")
+	contains(t, user.must("redrive", "list").stdout, plan.Run, "halted canary", "The kill switch is on, by ada")
 	user.must("redrive", "resume", "--by", "ada", "--reason", "go on")
 	contains(t, user.must("redrive", "revoke", plan.Run, "--by", "ada", "--reason", "enough").stdout, "revoked")
 
@@ -75,14 +78,41 @@ func TestRedriveCommands(t *testing.T) {
 func TestProgressOfARun(t *testing.T) {
 	var said bytes.Buffer
 	a := &app{stderr: &said}
-	run := &redrive.RunView{Run: redrive.Run{
-		State: redrive.Active, Total: 40, Canary: "passed",
-		Watched: []redrive.Watched{{Verdict: "succeeded"}, {Verdict: "succeeded"}, {Verdict: "failed"}, {}},
-	}}
+	run := &redrive.Run{
+		State: redrive.Active, Total: 40, Canary: redrive.CanaryPassed,
+		Endings: map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Again: 1},
+	}
 	a.progress(run, 10, 9.5)
-	contains(t, said.String(), "[#######....", "10 of 40", "9.5/s", "active", "canary passed", "watched: 2 succeeded, 1 failed, 1 waiting")
+	contains(t, said.String(), "[#######....", "10 of 40", "9.5/s", "active", "canary passed", "isolated again 1, succeeded 2")
 	said.Reset()
-	run.State, run.Why = redrive.Stopped, "the canary failed"
+	run.State, run.Why = redrive.Halted, "the canary failed"
 	a.progress(run, 3, 0)
-	contains(t, said.String(), "stopped", "the canary failed")
+	contains(t, said.String(), "halted", "the canary failed")
+}
+
+func TestExitCodesOfARun(t *testing.T) {
+	ended := func(e redrive.Ending) redrive.Run {
+		return redrive.Run{State: redrive.Done, Endings: map[redrive.Ending]int{redrive.Succeeded: 3, e: 1}}
+	}
+	for name, test := range map[string]struct {
+		run  redrive.Run
+		want int
+	}{
+		"all ended well":          {ended(redrive.Removed), exitOK},
+		"copies were removed":     {ended(redrive.Copied), exitOK},
+		"some are isolated again": {ended(redrive.Again), exitUnwell},
+		"some expired":            {ended(redrive.TooLate), exitUnwell},
+		"some are still retried":  {ended(redrive.Retrying), exitUnwell},
+		"some were skipped":       {ended(redrive.Skipped), exitUnwell},
+		"some are gone":           {ended(redrive.Gone), exitUnwell},
+		"some cannot be judged":   {ended(redrive.Unjudged), exitUnwell},
+		"halted":                  {redrive.Run{State: redrive.Halted, Code: redrive.HaltNotSeen}, exitStopped},
+		"interrupted":             {redrive.Run{State: redrive.Halted, Code: redrive.HaltInterrupted}, exitInterrupted},
+		"revoked":                 {redrive.Run{State: redrive.Revoked}, exitFailed},
+		"still active":            {redrive.Run{State: redrive.Active}, exitOK},
+	} {
+		if got := exitOf(&test.run); got != test.want {
+			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
+		}
+	}
 }

@@ -44,14 +44,14 @@ func (s *story) ask(ctx context.Context, r redrive.Request) (redrive.Response, e
 }
 
 // run asks for a run and expects it to end in the given state.
-func (s *story) run(ctx context.Context, r redrive.Request, want redrive.State) (redrive.RunView, error) {
+func (s *story) run(ctx context.Context, r redrive.Request, want redrive.State) (redrive.Run, error) {
 	r.Action = "run"
 	resp, err := s.ask(ctx, r)
 	if err != nil {
-		return redrive.RunView{}, err
+		return redrive.Run{}, err
 	}
 	if resp.Run == nil || resp.Run.State != want {
-		return redrive.RunView{}, fmt.Errorf("the run is %+v, not %s", resp.Run, want)
+		return redrive.Run{}, fmt.Errorf("the run is %+v, not %s", resp.Run, want)
 	}
 	return *resp.Run, nil
 }
@@ -108,7 +108,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 		p.ID, p.Selected, p.Actions[redrive.Redrive], p.Actions[redrive.Never], p.Canary, p.RatePerSecond)
 
 	s.tell("The run begins, but the fix is wrong ...")
-	run, err := s.run(ctx, redrive.Request{Plan: p.ID}, redrive.Stopped)
+	run, err := s.run(ctx, redrive.Request{Plan: p.ID}, redrive.Halted)
 	if err != nil {
 		return row{}, err
 	}

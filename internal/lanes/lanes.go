@@ -440,13 +440,18 @@ func (c *Client) Depth(ctx context.Context, q job.Queue) (Depth, error) {
 // its visibility timeout. The error is ErrNotBackedOff and names every message that SQS did not
 // confirm.
 func (c *Client) Release(ctx context.Context, q job.Queue, messages []job.Message) error {
+	return c.Hide(ctx, q, messages, 0)
+}
+
+// Hide keeps received messages hidden for so long from now on. Its error is Release's.
+func (c *Client) Hide(ctx context.Context, q job.Queue, messages []job.Message, d time.Duration) error {
 	url, err := c.url(q)
 	if err != nil {
 		return callError(ErrNotBackedOff, err)
 	}
 	items := make([]Backoff, len(messages))
 	for i, m := range messages {
-		items[i] = Backoff{ReceiptHandle: m.ReceiptHandle, MessageID: m.ID}
+		items[i] = Backoff{ReceiptHandle: m.ReceiptHandle, MessageID: m.ID, For: d}
 	}
 	return c.changeVisibility(ctx, url, items)
 }

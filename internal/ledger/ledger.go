@@ -331,7 +331,7 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if e.Status != Isolated {
 		return e, fmt.Errorf("reopen a %s entry: %w", e.Status, ErrContended)
 	}
-	e.Status, e.Cause = Pending, ""
+	e.Status, e.Cause, e.Run = Pending, "", ""
 	e.Redrives++
 	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
 		e = e.resolve()

@@ -79,7 +79,11 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 	switch {
 	case e.Status.Final():
 		return e, ErrFinal
-	case e.Run != run || e.Version == 0 || e.Status == Isolated:
+	case e.Version == 0: // the run could not open what it did not know; it is open by its message alone
+		e = e.Open(d)
+		e.Redrives, e.LastClass = max(d.Memory.Redrives-1, 0), job.Transient
+		return e.isolate(d, job.CauseRevoked, now), nil
+	case e.Run != run || e.Status == Isolated:
 		return e, ErrOtherRun
 	case e.Status == Running && !e.Free(now):
 		return e, &NotYetError{Until: e.LeaseUntil}

@@ -81,9 +81,38 @@ func TestDiscardAndRevoke(t *testing.T) {
 	if e, err := r.Revoke(open, d, "r", now); err != nil || e.Redrives != 2 {
 		t.Errorf("ran: %+v %v", e, err)
 	}
-	for _, e := range []ledger.Entry{{}, {Version: 1, Status: ledger.Pending, Run: "q"}, {Version: 1, Status: ledger.Isolated, Run: "r"}} {
+	sent := d
+	sent.Memory = job.Memory{Run: "r", Redrives: 2}
+	absent, err := r.Revoke(ledger.Entry{}, sent, "r", now)
+	if err != nil {
+		t.Errorf("absent: %v", err)
+	}
+	if absent.Status != ledger.Isolated || absent.Cause != job.CauseRevoked {
+		t.Errorf("absent: %s, cause %s, want isolated and revoked", absent.Status, absent.Cause)
+	}
+	if absent.Redrives != 1 {
+		t.Errorf("absent: generation %d, want 1: it never ran", absent.Redrives)
+	}
+	for _, e := range []ledger.Entry{{Version: 1, Status: ledger.Pending, Run: "q"}, {Version: 1, Status: ledger.Isolated, Run: "r"}} {
 		if _, err := r.Revoke(e, d, "r", now); !errors.Is(err, ledger.ErrOtherRun) {
 			t.Errorf("%+v: %v", e, err)
 		}
+	}
+}
+
+// A job that was put back by hand is not held against the run that sent it before.
+func TestReopeningClearsTheRun(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	r := ledger.Rules{MaxRedrives: 3}
+	d := job.Delivery{Message: job.Message{ID: "m"}, Key: "k", Envelope: job.Envelope{Kind: "test"}}
+	e, err := r.Reopen(ledger.Entry{Version: 1, Status: ledger.Isolated, Run: "r-old"}, d, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Run != "" {
+		t.Errorf("run %q, want none", e.Run)
+	}
+	if _, err := r.Revoke(e, d, "r-old", now); !errors.Is(err, ledger.ErrOtherRun) {
+		t.Errorf("revoked by its former run: %v", err)
 	}
 }

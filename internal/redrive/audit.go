@@ -33,6 +33,10 @@ const (
 	auditKept Step = "kept"
 	// auditUnsure: the ledger did not answer; nothing was sent.
 	auditUnsure Step = "unsure"
+	// auditCopy: another message of the same job was sent, and this one deleted.
+	auditCopy Step = "copy"
+	// auditGone: not on the DLQ any more, and not by this run.
+	auditGone Step = "gone"
 	// auditDiscarded: ended as discarded and deleted.
 	auditDiscarded Step = "discarded"
 )
@@ -51,6 +55,8 @@ type AuditRecord struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to,omitempty"`
 	Bytes int    `json:"bytes,omitempty"`
+	// Digest is the payload's.
+	Digest string `json:"digest,omitempty"`
 	// Status and Generation are the entry's afterwards.
 	Status     ledger.Status `json:"status,omitempty"`
 	Generation int           `json:"generation,omitempty"`
@@ -60,14 +66,25 @@ type AuditRecord struct {
 	Payload []byte `json:"payload,omitempty"`
 }
 
-// settles says whether the line means that nothing is left to be done for its message.
-func (a AuditRecord) settles() bool {
-	switch a.What {
-	case auditSent, auditRemoved, auditKept, auditDiscarded:
+// deed is the line of an action on a run or a plan as a whole.
+func (s *Service) deed(req Request, subject string, what Step) AuditRecord {
+	return AuditRecord{Run: deeds, Message: subject, At: s.now().UTC(), What: what, By: req.By, Reason: req.Reason}
+}
+
+// deeds is what the lines of actions on runs, plans and the switch are kept under.
+const deeds = "deeds"
+
+// settles says whether the step means that nothing is left to be done for its message.
+func (s Step) settles() bool {
+	switch s {
+	case auditSent, auditRemoved, auditCopy, auditKept, auditGone, auditDiscarded:
 		return true
 	}
 	return false
 }
+
+// sends says whether the line means that the job was sent.
+func (a AuditRecord) sends() bool { return a.What == auditSent || a.What == auditUndeleted }
 
 func pkAudit(run, message string) string {
 	h := fnv.New32a()

@@ -2,116 +2,277 @@ package redrive
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"acklast/internal/job"
+	"acklast/internal/retry"
 )
 
-// sealCanary ends the sending of the canary and begins the wait for its outcome.
-func (d *drive) sealCanary() error {
-	if d.plan.Crashed {
-		d.run.Canary = CanaryPeople
-		return end(Paused, "the canary of convicted jobs is sent, and the ledger cannot judge it: look at the worker's errors and the DLQ, then run it again")
-	}
+// seal ends the sending of the canary and begins the wait for its outcome.
+func (d *drive) seal() {
 	d.run.Canary, d.run.CanaryUntil = CanarySent, d.s.now().Add(d.s.numbers.CanaryWait).UTC()
-	return nil
+	d.watch()
 }
 
-// watch puts a sent job among those whose outcome is looked at.
-func (d *drive) watch(st *moved, canary, first bool) {
-	if st.key == "" {
-		return // the ledger cannot tell
-	}
-	samples := 0
-	for _, w := range d.run.Watched {
-		if w.Job == st.key {
-			return
-		}
-		if !w.Canary {
-			samples++
+// awaitCanary waits until every job of the canary came to its end. One that did not succeed halts the
+// run, as does one that does not end in time.
+func (d *drive) awaitCanary(ctx context.Context) error {
+	var canary []*sentJob
+	for _, j := range d.window {
+		if j.Canary {
+			canary = append(canary, j)
 		}
 	}
-	if canary || first && samples < d.s.numbers.Samples {
-		d.run.Watched = append(d.run.Watched, Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary})
+	for {
+		if _, err := d.judge(ctx, canary); err != nil {
+			return err
+		}
+		var open *sentJob
+		for _, j := range canary {
+			switch {
+			case j.Ending.open():
+				open = j
+			case j.Ending.failed():
+				return halt(HaltCanary, "the canary failed: %s: %s: %s", j.Job, j.Ending, j.Why)
+			}
+		}
+		if err := d.judgeShare(); err != nil {
+			return err
+		}
+		if open == nil {
+			break
+		}
+		if past(d.run.CanaryUntil, d.s.now()) {
+			return halt(HaltCanary, "the canary did not end within %v: %s %s", d.s.numbers.CanaryWait, open.Job, open.Why)
+		}
+		if err := d.rest(ctx); err != nil {
+			return err
+		}
 	}
+	if d.plan.People || d.keyless > 0 {
+		d.run.Canary = CanaryPeople
+		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key: look at the worker's errors and the DLQ, then run it again")
+	}
+	d.run.Canary = CanaryPassed
+	return d.save(ctx)
 }
 
-// judgeAll asks the ledger about every watched job that has no verdict yet.
-func (d *drive) judgeAll(ctx context.Context) error {
-	d.judged = d.s.now()
-	for i := range d.run.Watched {
-		w := &d.run.Watched[i]
-		if w.Verdict != "" {
+// judge asks the ledger about jobs, side by side. An entry that cannot be read leaves its job as it is; it
+// is an error when none can be. It returns how many jobs were throttled.
+func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err error) {
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	slow, errs := make([]bool, len(list)), make([]error, len(list))
+	asked := 0
+	for i, j := range list {
+		if !j.Ending.open() {
 			continue
 		}
-		e, err := d.s.ledger.Get(ctx, w.Job)
+		asked++
+		group.Go(func() error {
+			e, err := d.s.ledger.Get(ctx, j.Job)
+			if err != nil {
+				errs[i] = fmt.Errorf("job %s: %w", j.Job, err)
+				return nil
+			}
+			j.Ending, j.Why, slow[i] = judge(e, j.Generation)
+			j.Why = job.SafeText(j.Why)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	failed := 0
+	for i := range list {
+		if errs[i] != nil {
+			failed++
+		}
+		if slow[i] {
+			throttled++
+		}
+	}
+	d.watch()
+	d.count()
+	if failed > 0 && failed == asked {
+		return throttled, errors.Join(errs...)
+	}
+	return throttled, nil
+}
+
+// judgeEvery is how many polls lie between two looks at the window.
+const judgeEvery = 3
+
+// judgeWindow judges the run by the jobs that it sent last, as they come to their ends.
+func (d *drive) judgeWindow(ctx context.Context) error {
+	if d.s.now().Sub(d.judgedAt) >= judgeEvery*d.s.numbers.PollEvery {
+		throttled, err := d.judge(ctx, d.sample())
 		if err != nil {
 			return err
 		}
-		w.Verdict, w.Why = judge(e, w.Generation)
+		d.judgedAt = d.s.now()
+		d.adjust(throttled)
 	}
-	return nil
+	return d.judgeShare()
 }
 
-// awaitCanary waits until every job of the canary came to its end. One that did not succeed stops the
-// run, as does one that does not end in time.
-func (d *drive) awaitCanary(ctx context.Context) error {
-	for {
-		if err := d.judgeAll(ctx); err != nil {
-			return err
-		}
-		open := ""
-		for _, w := range d.run.Watched {
-			switch {
-			case !w.Canary:
-			case w.Verdict == Failed:
-				return end(Stopped, "the canary failed: %s: %s", w.Job, w.Why)
-			case w.Verdict == "":
-				open = w.Job
-			}
-		}
-		if open == "" {
-			d.run.Canary = CanaryPassed
-			return d.save(ctx)
-		}
-		if past(d.run.CanaryUntil, d.s.now()) {
-			return end(Stopped, "the canary did not end within %v: %s", d.s.numbers.CanaryWait, open)
-		}
-		if err := d.beat(ctx); err != nil {
-			return err
-		}
-		if err := d.sleep(ctx); err != nil {
-			return err
+// sample are the jobs to ask about: those of the window that may change, and of the rest so many, evenly
+// spread, as a look can afford.
+func (d *drive) sample() []*sentJob {
+	var open []*sentJob
+	for _, j := range d.window {
+		if j.Ending.open() {
+			open = append(open, j)
 		}
 	}
+	most := 2 * d.s.numbers.Window
+	if len(open) <= most {
+		return open
+	}
+	list := make([]*sentJob, most)
+	for i := range list {
+		list[i] = open[i*len(open)/most]
+	}
+	return list
 }
 
-// judgeEvery is how many polls lie between two looks at the samples.
-const judgeEvery = 3
-
-// judgeSamples stops the run when too many jobs do not succeed, or were final already.
-func (d *drive) judgeSamples(ctx context.Context) error {
-	if d.s.now().Sub(d.judged) >= judgeEvery*d.s.numbers.PollEvery {
-		if err := d.judgeAll(ctx); err != nil {
-			return err
-		}
-	}
-	judged, bad, why := 0, 0, ""
-	for _, w := range d.run.Watched {
-		if w.Verdict != "" {
-			judged++
-		}
-		if w.Verdict == Failed {
-			bad++
-			why = w.Job + ": " + w.Why
-		}
-	}
+// judgeShare halts the run when, of the jobs judged last, too many did not succeed, or when too many were
+// final already.
+func (d *drive) judgeShare() error {
 	n := d.s.numbers
+	judged, bad, why := 0, 0, ""
+	for i := len(d.window) - 1; i >= 0 && judged < n.Window; i-- {
+		j := d.window[i]
+		if j.Ending == "" || j.Ending == TooLate {
+			continue
+		}
+		judged++
+		if j.Ending.failed() {
+			bad++
+			why = fmt.Sprintf("%s: %s: %s", j.Job, j.Ending, j.Why)
+		}
+	}
 	if judged >= n.MinSample && bad*100 > n.MaxFailedPercent*judged {
-		return end(Stopped, "%d of %d watched jobs did not succeed, more than %d %%: %s", bad, judged, n.MaxFailedPercent, why)
+		return halt(HaltFailures, "%d of the %d jobs judged last did not succeed, more than %d %%: %s", bad, judged, n.MaxFailedPercent, why)
 	}
 	// Removed by plan is not a surprise; removed beyond it is a job that somebody else ran.
 	final := d.run.Counts[auditRemoved] + d.run.Counts[auditFinal] - d.plan.Actions[Remove]
 	all := final + d.run.Counts[auditSent] + d.run.Counts[auditUndeleted]
 	if final >= n.MinSample && final*100 > n.MaxDuplicatePercent*all {
-		return end(Stopped, "%d of %d jobs were final already, more than %d %%: somebody else brings them back", final, all, n.MaxDuplicatePercent)
+		return halt(HaltFinal, "%d of %d jobs were final already, more than %d %%: somebody else brings them back", final, all, n.MaxDuplicatePercent)
 	}
 	return nil
+}
+
+// adjust halves the rate while jobs are throttled, and lets it grow again after that.
+func (d *drive) adjust(throttled int) {
+	full := d.plan.RatePerSecond
+	if full < 0 {
+		full = d.s.numbers.MaxRate
+	}
+	now := int(d.limiter.Limit())
+	switch {
+	case throttled > 0:
+		d.limiter.SetLimit(rate.Limit(max(1, min(now, full)/2)))
+		d.run.Why = fmt.Sprintf("slowed down to %.0f per second: %d jobs were throttled", float64(d.limiter.Limit()), throttled)
+	case d.plan.RatePerSecond > 0:
+		d.limiter.SetLimit(rate.Limit(min(full, max(now, 1)*2)))
+	}
+}
+
+// awaitEndings waits until every job that was sent came to its end. Jobs that the worker still retries after a
+// while end as that; jobs that have not run halt the run.
+func (d *drive) awaitEndings(ctx context.Context) error {
+	all := make([]*sentJob, 0, len(d.jobs))
+	for _, j := range d.jobs {
+		all = append(all, j)
+	}
+	until := d.s.now().Add(d.s.numbers.CanaryWait)
+	for {
+		if _, err := d.judge(ctx, all); err != nil {
+			return err
+		}
+		if err := d.judgeShare(); err != nil {
+			return err
+		}
+		open, idle, name := 0, 0, ""
+		for _, j := range all {
+			if j.Ending.open() {
+				open++
+			}
+			if j.Ending == "" {
+				idle++
+				name = j.Job + " " + j.Why
+			}
+		}
+		switch {
+		case open == 0:
+			return nil
+		case !past(until, d.s.now()):
+		case idle > 0:
+			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
+		default:
+			return nil
+		}
+		d.run.Why = fmt.Sprintf("waits for the ends of %d jobs", open)
+		if err := d.rest(ctx); err != nil {
+			return err
+		}
+		if err := d.pause(ctx, (judgeEvery-1)*d.s.numbers.PollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// watch shows in the run the canary and the window.
+func (d *drive) watch() {
+	d.run.Watched = d.run.Watched[:0]
+	for i, j := range d.window {
+		if j.Canary || i >= len(d.window)-d.s.numbers.Window {
+			d.run.Watched = append(d.run.Watched, j.Watched)
+		}
+	}
+}
+
+// count counts what became of every message, as far as it is known.
+func (d *drive) count() {
+	d.run.Endings, d.run.Names = map[Ending]int{}, map[Ending][]string{}
+	for _, id := range d.order {
+		o := d.settled[id]
+		var ending Ending
+		switch o.step {
+		case auditSent:
+			if o.key == "" {
+				ending = Unjudged
+			} else if j := d.jobs[o.key]; j != nil {
+				ending = j.Ending
+			}
+		case auditRemoved:
+			ending = Removed
+		case auditCopy:
+			ending = Copied
+		case auditKept:
+			ending = Skipped
+		case auditGone:
+			ending = Gone
+		}
+		if ending == "" {
+			continue
+		}
+		d.run.Endings[ending]++
+		if len(d.run.Names[ending]) < maxNames {
+			d.run.Names[ending] = append(d.run.Names[ending], o.name(id))
+		}
+	}
+}
+
+// pause sleeps, unless the function's time would end in it.
+func (d *drive) pause(ctx context.Context, t time.Duration) error {
+	if err := d.inTime(ctx, t); err != nil {
+		return err
+	}
+	return retry.Sleep(ctx, t)
 }

@@ -118,7 +118,7 @@ func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
 			return nil, nil
 		}
 		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if first.State != redrive.Stopped || first.Counts["sent-undeleted"] != 1 || b.on(job.DLQ) != 2 {
+		if first.State != redrive.Halted || first.Counts["sent-undeleted"] != 1 || b.on(job.DLQ) != 2 {
 			t.Fatalf("run %+v", first)
 		}
 		b.fault = nil
@@ -141,7 +141,7 @@ func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
 		plan := b.must(planOf(all)).Plan
 		b.queues[job.DLQ][3].visible = time.Now().Add(time.Hour)
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if got.State != redrive.Paused || got.Waiting != 1 || got.Counts["gone"] != 0 || got.Counts["sent"] != 11 {
+		if got.State != redrive.Halted || got.Unseen != 1 || got.Counts["gone"] != 0 || got.Counts["sent"] != 11 {
 			t.Errorf("run %+v", got)
 		}
 		time.Sleep(time.Hour)

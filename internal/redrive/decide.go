@@ -1,7 +1,10 @@
 package redrive
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"acklast/internal/job"
@@ -11,7 +14,7 @@ import (
 // Action is what becomes of one message.
 type Action string
 
-// The actions. Only Redrive and Remove touch a message, all others leave it where it is.
+// The actions. Only Redrive, Remove and Copy touch a message, all others leave it where it is.
 const (
 	// Redrive: reopen the entry and send the job to the recovery lane.
 	Redrive Action = "redrive"
@@ -19,7 +22,12 @@ const (
 	Remove Action = "remove"
 	// Late: past what its kind's late policy allows; kept until it is discarded.
 	Late Action = "late"
-	// Never: malformed; redriven only when named by id, with an approval.
+	// Unsure: its entry could not be read.
+	Unsure Action = "unsure"
+	// Expired: nobody wants its effect any more, by what its payload or its entry says; kept until it is
+	// discarded.
+	Expired Action = "expired"
+	// Never: malformed, or of a kind that this version does not know; redriven only when named by id, with an approval.
 	Never Action = "never"
 	// NeedsDecision: ambiguous, and nobody decided.
 	NeedsDecision Action = "needs-decision"
@@ -29,12 +37,16 @@ const (
 	Limit Action = "generation-limit"
 	// Foreign: not one of our messages.
 	Foreign Action = "foreign"
+	// Copy: another message of the same job, with the same payload, goes first; this one is deleted.
+	Copy Action = "copy"
+	// Conflict: another payload under the key of another job.
+	Conflict Action = "conflict"
 	// Drift: the entry is not as the plan saw it, and not for the run to judge.
 	Drift Action = "drift"
 )
 
 // acts says whether a run does anything with a message of the action.
-func (a Action) acts() bool { return a == Redrive || a == Remove }
+func (a Action) acts() bool { return a == Redrive || a == Remove || a == Copy }
 
 // candidate is a message on the DLQ, joined with what the ledger knows of its job.
 type candidate struct {
@@ -43,6 +55,21 @@ type candidate struct {
 	read    job.Decoded
 	readErr error
 	entry   ledger.Entry
+	// lookErr is why the entry could not be read.
+	lookErr error
+}
+
+// digest tells two payloads under one key apart. Of a body that is not decoded it is the body's own.
+func (c candidate) digest(body string) string {
+	payload, rule := []byte(body), "body:"
+	if c.readErr == nil {
+		canonical := slices.Clone(c.read.Envelope.Payload)
+		if err := canonical.Canonicalize(); err == nil {
+			payload, rule = canonical, "payload:"
+		}
+	}
+	sum := sha256.Sum256(payload)
+	return rule + hex.EncodeToString(sum[:16])
 }
 
 // class and cause are the ledger's while the entry is isolated, else the message's own words where it
@@ -87,6 +114,8 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 	e := c.entry
 	keyless := c.read.Key == ""
 	switch {
+	case c.lookErr != nil:
+		return Unsure, "its entry cannot be read: " + job.SafeText(c.lookErr.Error()), ""
 	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
 		return Foreign, "neither a job nor a message of the worker's", ""
 	case e.Status.Final():
@@ -97,13 +126,20 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return NeedsDecision, "nobody knows whether it took effect: decide it first", ""
 	case !keyless && c.read.Kind.Late == job.ExpireLate && past(c.read.Envelope.Deadline, now):
 		return Late, "its deadline was " + stamp(c.read.Envelope.Deadline), ""
+	case !keyless && past(c.read.ExpiresAt, now):
+		return Expired, "it expired at " + stamp(c.read.ExpiresAt), ""
 	case past(e.ExpiresAt, now):
-		return Late, "it expired at " + stamp(e.ExpiresAt), ""
+		return Expired, "it expired at " + stamp(e.ExpiresAt), ""
 	case c.class() == job.Invalid || c.readErr != nil && job.AsFailure(c.readErr).Class == job.Invalid:
 		if !named {
 			return Never, "it is malformed, and will be again", ""
 		}
 		return Redrive, "named by id", "it is malformed"
+	case c.readErr != nil && c.memory.Class != job.Crashed:
+		if !named {
+			return Never, "its kind is not known to this version", ""
+		}
+		return Redrive, "named by id", "its kind is not known to this version"
 	case (e.Version == 0 || e.Status == ledger.Isolated) && c.generation() >= maxRedrives:
 		why = fmt.Sprintf("it was redriven %d times", c.generation())
 		if !named {
@@ -126,19 +162,57 @@ func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// judge says whether a redriven job came to its end. generation is what the redrive made of it.
-func judge(e ledger.Entry, generation int) (Verdict, string) {
+// Ending is what became of a message of a plan.
+type Ending string
+
+// The endings.
+const (
+	// Succeeded: the job is final, its effect made or not wanted any more.
+	Succeeded Ending = "succeeded"
+	// Again: it failed and is isolated again, under a new message.
+	Again Ending = "isolated again"
+	// TooLate: the job expired before it ran.
+	TooLate Ending = "expired"
+	// Retrying: attempts failed, and the worker goes on trying.
+	Retrying Ending = "still retrying"
+	// Removed: the job was final already; its message was deleted.
+	Removed Ending = "removed"
+	// Copied: another message of the same job was sent; this one was deleted.
+	Copied Ending = "removed as a copy"
+	// Skipped: left on the DLQ, because the ledger says so by now.
+	Skipped Ending = "skipped"
+	// Gone: not on the DLQ any more, and not by this run.
+	Gone Ending = "gone"
+	// Unjudged: sent, and the ledger cannot tell what became of it.
+	Unjudged Ending = "sent, not judged"
+)
+
+// well says whether the ending is one that was wanted.
+func (e Ending) well() bool { return e == Succeeded || e == Removed || e == Copied }
+
+// failed says whether a redriven job did not succeed, up to now.
+// One that expired says nothing about what it would have met.
+func (e Ending) failed() bool { return e == Again || e == Retrying }
+
+// open says whether the ledger may still say something else.
+func (e Ending) open() bool { return e == "" || e == Retrying }
+
+// judge says what became of a job that was redriven; nothing while it has not run. generation is what
+// the redrive made of it. A throttled attempt is no ending: it asks for patience.
+func judge(e ledger.Entry, generation int) (ending Ending, why string, throttled bool) {
 	switch {
 	case e.Version == 0 || e.Redrives < generation && !e.Status.Final() && e.Status != ledger.Isolated:
-		return "", ""
+		return "", "", false
 	case e.Status == ledger.Expired:
-		return Failed, "expired"
+		return TooLate, "it expired", false
 	case e.Status.Final():
-		return Succeeded, string(e.Status)
+		return Succeeded, string(e.Status), false
 	case e.Status == ledger.Isolated:
-		return Failed, "isolated again: " + string(e.LastClass) + ", " + string(e.Cause)
+		return Again, string(e.LastClass) + ", " + string(e.Cause) + ": " + e.LastError, false
 	case e.Attempts > e.BudgetFrom && e.LastClass == job.Throttled:
-		return Failed, "throttled"
+		return "", "throttled", true
+	case e.Attempts > e.BudgetFrom:
+		return Retrying, fmt.Sprintf("%d attempts failed, the last %s: %s", e.Attempts-e.BudgetFrom, e.LastClass, e.LastError), false
 	}
-	return "", ""
+	return "", "", false
 }

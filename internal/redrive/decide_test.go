@@ -37,12 +37,14 @@ func TestDecision(t *testing.T) {
 		"past its deadline, runs late":    {candidate{memory: ours, read: job.Decoded{Contents: job.Contents{Key: "k"}, Envelope: expiring.Envelope}, entry: isolated}, false, Redrive, false},
 		"past its deadline, expires":      {candidate{memory: ours, read: expiring, entry: isolated}, false, Late, false},
 		"past its deadline, and named":    {candidate{memory: ours, read: expiring, entry: isolated}, true, Late, false},
-		"past its business's end":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.ExpiresAt = now })}, false, Late, false},
+		"past its business's end":         {candidate{memory: ours, read: keyed, entry: with(func(e *ledger.Entry) { e.ExpiresAt = now })}, false, Expired, false},
+		"expired by its payload":          {candidate{memory: ours, read: job.Decoded{Contents: job.Contents{Key: "k", ExpiresAt: now}, Kind: keyed.Kind}, entry: isolated}, true, Expired, false},
 		"malformed":                       {candidate{memory: job.Memory{Class: job.Invalid}, readErr: invalid}, false, Never, false},
 		"malformed, named":                {candidate{memory: job.Memory{Class: job.Invalid}, readErr: invalid}, true, Redrive, true},
 		"malformed, memory lies":          {candidate{memory: ours, readErr: invalid}, false, Never, false},
-		"kind not known":                  {candidate{memory: job.Memory{Class: job.Rejected}, readErr: unknownKind}, false, Redrive, false},
-		"kind not known, limit":           {candidate{memory: job.Memory{Class: job.Rejected, Redrives: 3}, readErr: unknownKind}, false, Limit, false},
+		"kind not known":                  {candidate{memory: job.Memory{Class: job.Rejected}, readErr: unknownKind}, false, Never, false},
+		"kind not known, named":           {candidate{memory: job.Memory{Class: job.Rejected, Redrives: 3}, readErr: unknownKind}, true, Redrive, true},
+		"its entry cannot be read":        {candidate{memory: ours, read: keyed, lookErr: errors.New("unavailable")}, true, Unsure, false},
 		"foreign":                         {candidate{readErr: invalid}, false, Foreign, false},
 		"foreign, named":                  {candidate{readErr: invalid}, true, Foreign, false},
 		"foreign kind":                    {candidate{readErr: unknownKind}, true, Foreign, false},
@@ -65,23 +67,28 @@ func TestDecision(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for name, tt := range map[string]struct {
-		e    ledger.Entry
-		want Verdict
+		e         ledger.Entry
+		want      Ending
+		throttled bool
 	}{
-		"absent":                  {ledger.Entry{}, ""},
-		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, ""},
-		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, ""},
-		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, ""},
-		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, Failed},
-		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, ""},
-		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded},
-		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded},
-		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, Failed},
-		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, Failed},
-		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Failed},
+		"absent":                  {ledger.Entry{}, "", false},
+		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, "", false},
+		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, "", false},
+		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, Retrying, false},
+		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, "", true},
+		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, "", false},
+		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded, false},
+		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded, false},
+		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, TooLate, false},
+		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, Again, false},
+		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Again, false},
 	} {
-		if got, _ := judge(tt.e, 2); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		got, _, throttled := judge(tt.e, 2)
+		if got != tt.want {
+			t.Errorf("%s: ending %q, want %q", name, got, tt.want)
+		}
+		if throttled != tt.throttled {
+			t.Errorf("%s: throttled %v, want %v", name, throttled, tt.throttled)
 		}
 	}
 }

@@ -24,6 +24,9 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 		return Response{}, refuse("discard takes 1 to %d message ids, not %d", maxDiscards, len(ids))
 	}
 	run := "d-" + s.now().UTC().Format("20060102-150405-") + short(s.newID())
+	if err := s.free(ctx, ""); err != nil {
+		return Response{}, err
+	}
 	missing := map[string]bool{}
 	for _, id := range ids {
 		missing[id] = true
@@ -54,9 +57,9 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 
 // discardOne ends one job: audit with the payload, then the entry, then the message.
 func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
-	c, err := s.joined(ctx, m)
-	if err != nil {
-		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
+	c := s.joined(ctx, m)
+	if c.lookErr != nil {
+		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
 	}
 	refused := func(why string) (Result, error) { return Result{Message: m.ID, Result: "refused", Why: why}, nil }
 	if a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now()); a == Foreign || a == InProgress || a == NeedsDecision {

@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"acklast/internal/job"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,11 +110,15 @@ type Plan struct {
 	Actions  map[Action]int `json:"actions"`
 	Bytes    int            `json:"bytes"`
 	Partial  string         `json:"partial,omitempty"`
+	// Groups are what was selected, for whoever approves it: the largest, with samples.
+	Groups []Group `json:"groups"`
+	// Drift is only in an answer: what has changed since the plan was made.
+	Drift *Drifted `json:"drift,omitempty"`
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
 	Canary        int `json:"canary"`
-	// Crashed says that convicted jobs without a key are among them, whose canary people have to judge.
-	Crashed bool `json:"crashed,omitempty"`
+	// People says that jobs without a key are among them, whose canary people have to judge.
+	People bool `json:"people,omitempty"`
 
 	// Approval says what it needs one for; empty when it needs none.
 	Approval       string    `json:"approval,omitempty"`
@@ -122,11 +127,35 @@ type Plan struct {
 	ApprovalReason string    `json:"approvalReason,omitempty"`
 }
 
+// acting counts the messages that the plan's run does something with.
+func (p Plan) acting() (n int) {
+	for action, count := range p.Actions {
+		if action.acts() {
+			n += count
+		}
+	}
+	return n
+}
+
+// Drifted counts the messages of a plan whose entries are not as the plan saw them.
+type Drifted struct {
+	// Final jobs have ended meanwhile, Redriven ones were redriven by something else, Guarded ones are now of
+	// a class that needs an approval and was not approved, Unread ones have an entry that cannot be read.
+	Final    int `json:"final"`
+	Redriven int `json:"redriven"`
+	Guarded  int `json:"guarded"`
+	Unread   int `json:"unread"`
+	// Samples are jobs of them.
+	Samples []string `json:"samples"`
+}
+
 // target is one message of a plan.
 type target struct {
-	ID         string `json:"i"`
-	Generation int    `json:"g,omitempty"`
-	Action     Action `json:"a"`
+	ID         string    `json:"i"`
+	Generation int       `json:"g,omitempty"`
+	Action     Action    `json:"a"`
+	Key        string    `json:"k,omitempty"`
+	Class      job.Class `json:"c,omitempty"`
 }
 
 func (s *Service) readPlan(ctx context.Context, id string) (Plan, Record, error) {
@@ -154,17 +183,47 @@ type indexed struct {
 // State is where a run stands.
 type State string
 
-// The states. A paused or stopped run can be continued; nothing continues the others.
+// The states of a run. A halted run can be continued; nothing continues a done or a revoked one.
 const (
 	Planned State = "planned" // no run yet
 	Active  State = "active"
-	Paused  State = "paused"
-	// Stopped by a condition or by the kill switch.
-	Stopped State = "stopped"
+	Halted  State = "halted"
+	// Done: every message of the plan has a known ending.
 	Done    State = "done"
-	// Aborted: it may not send at all.
-	Aborted State = "aborted"
 	Revoked State = "revoked"
+)
+
+// Code says why a run is halted.
+type Code string
+
+// The codes of a halt.
+const (
+	// HaltNotBegun: the run exists and nobody has worked on it yet.
+	HaltNotBegun Code = "not-begun"
+	// HaltTime: the function's timeout is near; nothing is wrong.
+	HaltTime Code = "time"
+	// HaltInterrupted: the run's process ended without a word.
+	HaltInterrupted Code = "interrupted"
+	// HaltCall: a call to AWS failed.
+	HaltCall Code = "call-failed"
+	// HaltSwitch: the kill switch is on, or cannot be read.
+	HaltSwitch Code = "switch"
+	// HaltCanary: the canary did not succeed, or did not end in time.
+	HaltCanary Code = "canary"
+	// HaltFailures: too many of the jobs last judged did not succeed.
+	HaltFailures Code = "failures"
+	// HaltFinal: too many jobs were final already.
+	HaltFinal Code = "final-already"
+	// HaltPeople: the canary went out, and the ledger cannot judge it.
+	HaltPeople Code = "people"
+	// HaltNotSeen: messages of the plan were not seen on the DLQ, and may still be there.
+	HaltNotSeen Code = "not-seen"
+	// HaltNotRun: jobs that were sent have not run.
+	HaltNotRun Code = "not-run"
+	// HaltUnsettled: of some messages nothing was confirmed.
+	HaltUnsettled Code = "unsettled"
+	// HaltForbidden: SQS takes no message at all until somebody allows it.
+	HaltForbidden Code = "forbidden"
 )
 
 // CanaryState is how far a run's canary is; empty while it goes out.
@@ -178,31 +237,38 @@ const (
 	CanaryPeople CanaryState = "for people to judge"
 )
 
-// Verdict is what the ledger said of a job that was redriven; empty while there is none.
-type Verdict string
-
-// The verdicts.
-const (
-	Succeeded Verdict = "succeeded"
-	Failed    Verdict = "failed"
-)
-
-// Watched is a redriven job whose outcome a run looks at.
+// Watched is a job that was sent, with what the ledger last said of it.
 type Watched struct {
 	Job        string `json:"job"`
 	Generation int    `json:"generation"`
 	Canary     bool   `json:"canary,omitempty"`
-	// Why is what the ledger said.
-	Verdict Verdict `json:"verdict,omitempty"`
-	Why     string  `json:"why,omitempty"`
+	// Ending is empty while the job has not run. Why is what the ledger said.
+	Ending Ending `json:"ending,omitempty"`
+	Why    string `json:"why,omitempty"`
 }
 
+// Halt is one halt of a run, with the failures that it was judged by.
+type Halt struct {
+	At     time.Time `json:"at"`
+	Code   Code      `json:"code"`
+	Why    string    `json:"why"`
+	Failed []Watched `json:"failed,omitempty"`
+}
+
+// What a run keeps of its past: halts, the failures of each, and names for each ending. The audit has all.
+const (
+	maxHalts = 10
+	maxNames = 10
+)
+
 // Run is what is stored of a run. Every write is conditional on the version that was read, so that of
-// two owners one finds out at its next cohort.
+// two owners one finds out before its next cohort.
 type Run struct {
-	ID     string `json:"id"`
-	Plan   string `json:"plan"`
-	State  State  `json:"state"`
+	ID    string `json:"id"`
+	Plan  string `json:"plan"`
+	State State  `json:"state"`
+	// Code and Why say why it is halted; Why alone, what an active run waits for.
+	Code   Code   `json:"code,omitempty"`
 	Why    string `json:"why,omitempty"`
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -211,30 +277,44 @@ type Run struct {
 	Destination string    `json:"destination"`
 	StartedAt   time.Time `json:"startedAt"`
 	UpdatedAt   time.Time `json:"updatedAt"`
-	// Total is how many messages there are to move or remove; Counts is what became of them.
+	// Rounds counts the invocations that have worked on it.
+	Rounds int `json:"rounds"`
+	// Total is how many messages there are to move or remove; Counts is what was done with them.
 	Total  int          `json:"total"`
 	Counts map[Step]int `json:"counts"`
-	// Waiting messages were not seen while others hold messages of the DLQ.
-	Waiting       int         `json:"waiting,omitempty"`
+	// Endings counts the messages by what became of them. A run that is done has one for each. Names are
+	// jobs of each ending, or messages without a key: the first ten.
+	Endings map[Ending]int      `json:"endings"`
+	Names   map[Ending][]string `json:"names,omitempty"`
+	// Unseen counts the messages of the plan that this run has not found on the DLQ.
+	Unseen        int         `json:"unseen,omitempty"`
 	RatePerSecond int         `json:"ratePerSecond"`
 	Canary        CanaryState `json:"canary,omitempty"`
 	CanaryUntil   time.Time   `json:"canaryUntil,omitzero"`
-	Watched       []Watched   `json:"watched,omitempty"`
-	// Fence is the number of the lock it was last continued under.
-	Fence     int64     `json:"fence"`
+	// Watched are the jobs of the canary and of the window that it is judged by. They start empty with
+	// every continuation; Halts is what it was halted by before.
+	Watched   []Watched `json:"watched,omitempty"`
+	Halts     []Halt    `json:"halts,omitempty"`
 	RevokedBy string    `json:"revokedBy,omitempty"`
 	RevokedAt time.Time `json:"revokedAt,omitzero"`
 }
 
-// RunView is a run as it is answered.
-type RunView struct {
-	Run
-	// OwnerGone says that the run is active and nobody works on it: run it again.
-	OwnerGone bool `json:"ownerGone,omitempty"`
+// interrupted tells a run that is active although nobody works on it for what it is.
+func (r *Run) interrupted() {
+	if r.State == Active {
+		r.State, r.Code, r.Why = Halted, HaltInterrupted, "its process ended without a word: run it again to continue"
+	}
 }
 
-// gone is the count of messages that were planned and are not on the DLQ any more.
-const countGone Step = "gone"
+// EndedWell says whether a run that is done did for every message what was wanted.
+func (r Run) EndedWell() bool {
+	for ending, n := range r.Endings {
+		if n > 0 && !ending.well() {
+			return false
+		}
+	}
+	return r.State == Done
+}
 
 func (s *Service) readRun(ctx context.Context, id string) (Run, Record, error) {
 	if id == "" {
@@ -250,6 +330,9 @@ func (s *Service) readRun(ctx context.Context, id string) (Run, Record, error) {
 	run, err := decode[Run](rec)
 	if run.Counts == nil {
 		run.Counts = map[Step]int{}
+	}
+	if run.Endings == nil {
+		run.Endings = map[Ending]int{}
 	}
 	return run, rec, err
 }
@@ -281,6 +364,7 @@ type Switch struct {
 	At     time.Time `json:"at,omitzero"`
 }
 
+// readSwitch reads the kill switch. Whoever cannot read it has to take it for on.
 func (s *Service) readSwitch(ctx context.Context) (Switch, error) {
 	rec, err := s.table.Get(ctx, pkSwitch, pkSwitch)
 	if err != nil || rec.Version == 0 {

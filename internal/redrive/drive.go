@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,23 +25,49 @@ type drive struct {
 	mine *held
 
 	limiter *rate.Limiter
-	burst   int
-	// targets are what is still to be done; sent are those of which only the deletion is.
+	// cohort is how many messages are sent between two looks at the switch.
+	cohort int
+	// targets are the messages that are still to be settled. sent are those of them of which only the
+	// deletion is missing. settled is what was done with all others.
 	targets map[string]target
 	sent    map[string]bool
-	queue   []lanes.Received
-	empty   int
-	judged  time.Time
-	backlog time.Time
+	settled map[string]outcome
+	order   []string
+	// unseen is how many targets this round has not received.
+	unseen int
+	// jobs are all that this run sent, by key. window are those of this continuation, in order.
+	jobs   map[string]*sentJob
+	window []*sentJob
+	// keyless counts the messages of the canary of which the ledger cannot say what became of them.
+	keyless int
+
+	queue     []lanes.Received
+	empty     int
+	judgedAt  time.Time
+	backlogAt time.Time
 }
 
-func (d *drive) work(ctx context.Context) (*RunView, error) {
-	d.run.State, d.run.Why, d.run.Fence, d.run.Waiting = Active, "", d.lock.Fence, 0
+// outcome is what was done with one message.
+type outcome struct {
+	step Step
+	key  string
+	why  string
+}
+
+// sentJob is one job that this run sent.
+type sentJob struct {
+	Watched
+	digest string
+}
+
+// work drives a run until it ends or is halted, and leaves everything in order.
+func (d *drive) work(ctx context.Context) (*Run, error) {
+	d.begin()
 	err := d.save(ctx)
 	if err == nil {
 		err = d.loop(ctx)
 	}
-	// What was received is given back also when everything else fails.
+	// Received messages are given back also when everything else fails.
 	d.mine.release(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
@@ -48,29 +75,66 @@ func (d *drive) work(ctx context.Context) (*RunView, error) {
 	switch {
 	case errors.Is(err, errLost):
 		run, _, err := d.s.readRun(ctx, d.run.ID)
-		return &RunView{Run: run}, err // neither the run nor the lock is ours any more
+		return &run, err // neither the run nor the lock is ours any more
 	case errors.As(err, &e):
-		d.run.State, d.run.Why = e.state, e.why
-	case err != nil:
-		d.run.State, d.run.Why = Paused, "a call failed: "+job.SafeText(err.Error())
+	default:
+		errors.As(halt(HaltCall, "a call failed: %v", err), &e)
 	}
-	if d.run.State == Stopped {
-		d.s.progress.Redriven(0, 0, 1)
-		if d.run.Canary == CanarySent {
-			d.run.Canary = "" // continued, it begins with a new one
+	if e.state != Revoked { // which is written already, by whoever revoked it
+		d.conclude(e)
+		if err := d.save(ctx); errors.As(err, &e) { // revoked during the last cohort
+		} else if err != nil && !errors.Is(err, errLost) {
+			return &d.run, err
 		}
 	}
-	view := &RunView{Run: d.run}
-	if e == nil || e.state != Revoked { // which is written already, by who revoked it
-		if err := d.save(ctx); err != nil && !errors.Is(err, errLost) {
-			return view, err
+	if d.run.State == Revoked {
+		if err := d.s.giveBack(ctx, d.run.ID); err != nil {
+			return &d.run, err
 		}
 	}
 	d.lock.Owner, d.lock.Until = "", time.Time{}
 	if _, err := d.s.put(ctx, d.lrec, d.lock); err != nil && !errors.Is(err, ErrChanged) {
-		return view, fmt.Errorf("release lock: %w", err)
+		return &d.run, fmt.Errorf("release lock: %w", err)
 	}
-	return view, nil
+	return &d.run, nil
+}
+
+// begin starts a round. A canary that is out is waited for; every other continuation starts with a fresh
+// canary and an empty window, but for one whose canary people judged.
+func (d *drive) begin() {
+	switch d.run.Canary {
+	case CanarySent:
+	case CanaryPeople:
+		d.run.Canary, d.run.Watched = CanaryPassed, nil
+	default:
+		d.run.Canary, d.run.Watched = "", nil
+	}
+	d.run.State, d.run.Code, d.run.Why, d.run.Unseen = Active, "", "", 0
+	d.run.Rounds++
+}
+
+// conclude writes into the run how its round ended.
+func (d *drive) conclude(e *ended) {
+	d.run.State, d.run.Code, d.run.Why = e.state, e.code, job.SafeText(e.why)
+	if e.state != Halted {
+		return
+	}
+	var failed []Watched
+	for _, w := range d.run.Watched {
+		if w.Ending.failed() && len(failed) < maxNames {
+			failed = append(failed, w)
+		}
+	}
+	d.run.Halts = append(d.run.Halts, Halt{At: d.s.now().UTC(), Code: e.code, Why: d.run.Why, Failed: failed})
+	d.run.Halts = d.run.Halts[max(0, len(d.run.Halts)-maxHalts):]
+	switch e.code {
+	case HaltTime, HaltPeople: // its canary is waited for, or judged, by the next round
+	default:
+		d.run.Canary = ""
+	}
+	if e.code != HaltTime {
+		d.s.progress.Redriven(0, 0, 1)
+	}
 }
 
 // save writes the run, and tells a revocation and a new owner apart.
@@ -81,8 +145,8 @@ func (d *drive) save(ctx context.Context) error {
 		if now, _, err := d.s.readRun(ctx, d.run.ID); err != nil {
 			return err
 		} else if now.State == Revoked {
-			d.run.State, d.run.RevokedBy, d.run.RevokedAt = Revoked, now.RevokedBy, now.RevokedAt
-			return end(Revoked, "revoked by %s", now.RevokedBy)
+			d.run = now
+			return &ended{state: Revoked, why: now.Why}
 		}
 		return errLost
 	}
@@ -92,15 +156,15 @@ func (d *drive) save(ctx context.Context) error {
 	return err
 }
 
-// beat comes before every cohort, and while waiting: the kill switch, which fails closed; the run,
-// which somebody may have revoked; the lock, which somebody may have taken.
+// beat comes before every cohort, and while waiting: it reads the kill switch, which counts as on when it
+// cannot be read, notices a revocation and another owner, and keeps what is held.
 func (d *drive) beat(ctx context.Context) error {
 	sw, err := d.s.readSwitch(ctx)
 	switch {
 	case err != nil:
-		return end(Stopped, "the kill switch cannot be read, which counts as stopped: %v", err)
+		return halt(HaltSwitch, "the kill switch cannot be read, which counts as on: %v", err)
 	case sw.On:
-		return end(Stopped, "kill switch, by %s: %s", sw.By, sw.Reason)
+		return halt(HaltSwitch, "the kill switch is on, by %s: %s", sw.By, sw.Reason)
 	}
 	if err := d.save(ctx); err != nil {
 		return err
@@ -115,74 +179,90 @@ func (d *drive) beat(ctx context.Context) error {
 		}
 		d.lrec = rec
 	}
+	d.mine.renew(ctx)
 	return d.inTime(ctx, 0)
 }
 
-// inTime pauses the run when less than the margin and what is about to come is left.
+// inTime halts the run when less than the margin and what is about to come is left.
 func (d *drive) inTime(ctx context.Context, coming time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(d.s.now()) < d.s.numbers.PauseMargin+coming {
-		return end(Paused, "near the function's timeout: run it again to continue")
+		return halt(HaltTime, "the function's timeout is near: run it again to continue")
 	}
 	return nil
 }
 
-func (d *drive) sleep(ctx context.Context) error {
+// rest is a beat and a pause, while waiting.
+func (d *drive) rest(ctx context.Context) error {
+	if err := d.beat(ctx); err != nil {
+		return err
+	}
 	return retry.Sleep(ctx, d.s.numbers.PollEvery)
 }
 
-// prepare reads what there is to do, and from the audit what was done by earlier invocations.
+// prepare reads what there is to do, and from the audit what earlier rounds have done.
 func (d *drive) prepare(ctx context.Context) error {
 	list, err := d.s.targets(ctx, d.plan)
 	if err != nil {
 		return err
 	}
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
+	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
 	for _, t := range list {
 		if t.Action.acts() {
 			d.targets[t.ID] = t
 		}
 	}
-	counts := map[Step]int{}
+	d.run.Counts = map[Step]int{}
 	err = d.s.lastLines(ctx, d.run.ID, func(line AuditRecord) {
 		if line.What != auditIntent {
-			counts[line.What]++
+			d.run.Counts[line.What]++
 		}
-		if line.settles() {
-			delete(d.targets, line.Message)
-		} else if line.What == auditUndeleted {
-			d.sent[line.Message] = true
+		d.settle(line.Message, outcome{line.What, line.Job, line.Why})
+		if line.sends() && line.Job != "" {
+			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}, digest: line.Digest}
 		}
 	})
-	d.run.Counts = counts
-	d.burst = 10
-	d.limiter = rate.NewLimiter(rate.Inf, d.burst)
+	for _, w := range d.run.Watched { // of a canary that is out
+		if j := d.jobs[w.Job]; j != nil {
+			j.Canary = w.Canary
+			d.window = append(d.window, j)
+		}
+	}
+	d.unseen = len(d.targets)
+	d.cohort = 10
+	d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
 	if r := d.plan.RatePerSecond; r > 0 {
-		d.burst = min(10, max(1, r))
-		d.limiter = rate.NewLimiter(rate.Limit(r), d.burst)
+		d.cohort = min(10, max(1, r))
+		d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
 	}
 	return err
+}
+
+// settle notes what was done with a message.
+func (d *drive) settle(id string, o outcome) {
+	switch {
+	case o.step.settles():
+		delete(d.targets, id)
+		delete(d.sent, id)
+		d.settled[id] = o
+		d.order = append(d.order, id)
+	case o.step == auditUndeleted:
+		d.sent[id] = true
+	}
 }
 
 func (d *drive) loop(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	if d.run.Canary == CanaryPeople { // somebody looked, and ran it again
-		d.run.Canary = CanaryPassed
-	}
-	left := 0 // of the canary
-	if d.run.Canary == "" {
-		left = d.plan.Canary
-		d.run.Watched = nil
-	}
+	left := d.plan.Canary
 	for {
 		if d.run.Canary == CanarySent {
 			if err := d.awaitCanary(ctx); err != nil {
 				return err
 			}
-			left = 0
 		}
-		n := d.burst
+		n := d.cohort
 		if d.run.Canary == "" {
 			n = min(n, left)
 		}
@@ -191,10 +271,13 @@ func (d *drive) loop(ctx context.Context) error {
 			return err
 		}
 		if len(cohort) == 0 {
-			if d.run.Canary == "" && len(d.run.Watched) > 0 {
-				if err := d.sealCanary(); err != nil {
-					return err
-				}
+			if d.run.Canary == "" && left < d.plan.Canary {
+				d.seal()
+				continue
+			}
+			if more, err := d.seek(ctx); err != nil {
+				return err
+			} else if more {
 				continue
 			}
 			return d.finish(ctx)
@@ -208,17 +291,17 @@ func (d *drive) loop(ctx context.Context) error {
 		if err := d.beat(ctx); err != nil {
 			return err
 		}
-		redriven, err := d.move(ctx, cohort, d.run.Canary == "")
+		redriven, err := d.move(ctx, cohort)
 		if err != nil {
 			return err
 		}
 		if d.run.Canary == "" {
 			if left -= redriven; left <= 0 {
-				if err := d.sealCanary(); err != nil {
-					return err
-				}
+				d.seal()
 			}
-		} else if err := d.judgeSamples(ctx); err != nil {
+			continue
+		}
+		if err := d.judgeWindow(ctx); err != nil {
 			return err
 		}
 	}
@@ -241,7 +324,7 @@ func (d *drive) pace(ctx context.Context, n int) error {
 
 // headroom waits while the lanes have too much work. It asks at most once per poll.
 func (d *drive) headroom(ctx context.Context) error {
-	if d.s.now().Sub(d.backlog) < d.s.numbers.PollEvery && !d.backlog.IsZero() {
+	if d.s.now().Sub(d.backlogAt) < d.s.numbers.PollEvery && !d.backlogAt.IsZero() {
 		return nil
 	}
 	for {
@@ -253,16 +336,13 @@ func (d *drive) headroom(ctx context.Context) error {
 			}
 			work += depth.Visible + depth.InFlight
 		}
-		d.backlog = d.s.now()
+		d.backlogAt = d.s.now()
 		if work < d.s.numbers.BacklogLimit {
 			d.run.Why = ""
 			return nil
 		}
 		d.run.Why = fmt.Sprintf("waits: %d messages on the lanes, the limit is %d", work, d.s.numbers.BacklogLimit)
-		if err := d.beat(ctx); err != nil {
-			return err
-		}
-		if err := d.sleep(ctx); err != nil {
+		if err := d.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -271,27 +351,14 @@ func (d *drive) headroom(ctx context.Context) error {
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
 // It returns none when the plan is worked off or the queue shows nothing any more.
 func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
-	for len(d.queue) == 0 && len(d.targets) > 0 && d.empty < d.s.numbers.EmptyReceives {
+	for len(d.queue) == 0 && d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
 		}
-		received, err := d.s.queues.Receive(ctx, job.DLQ, 10, d.s.visibility(ctx), d.s.numbers.ReceiveWait)
-		if err != nil {
+		if err := d.receive(ctx); err != nil {
 			return nil, err
 		}
-		if len(received) == 0 {
-			d.empty++
-			continue
-		}
-		d.empty = 0
-		for _, m := range received {
-			known := d.mine.has(m.ID)
-			d.mine.keep(m.Message)
-			if _, ours := d.targets[m.ID]; ours && !known {
-				d.queue = append(d.queue, m)
-			}
-		}
-		// A long scan for few messages must not lose the lock, nor outrun a stop.
+		// A long search for few messages must not lose the lock, nor outrun a stop.
 		if d.lock.Until.Sub(d.s.now()) < d.s.numbers.LockLease*2/3 {
 			if err := d.beat(ctx); err != nil {
 				return nil, err
@@ -304,28 +371,98 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 	return cohort, nil
 }
 
-// finish ends a run that has nothing left to receive.
-func (d *drive) finish(ctx context.Context) error {
-	if len(d.targets) == 0 {
-		return end(Done, "")
-	}
-	depth, err := d.s.queues.Depth(ctx, job.DLQ)
+// receive takes what one call gives, and keeps what is of the plan for the next cohorts.
+func (d *drive) receive(ctx context.Context) error {
+	received, err := d.s.queues.Receive(ctx, job.DLQ, 10, d.s.numbers.Hide, d.s.numbers.ReceiveWait)
 	if err != nil {
 		return err
 	}
-	if others := depth.InFlight - len(d.mine.byID); others > 0 {
-		d.run.Waiting = len(d.targets)
-		return end(Paused, "%d planned messages were not seen, and %d on the DLQ are in flight: run it again when they are visible", len(d.targets), others)
+	if len(received) == 0 {
+		d.empty++
+		return nil
 	}
-	open := 0
-	for id := range d.targets {
-		if d.mine.has(id) {
-			open++ // seen, and not settled
+	d.empty = 0
+	for _, m := range received {
+		known := d.mine.has(m.ID)
+		d.mine.keep(m.Message)
+		if _, ours := d.targets[m.ID]; ours && !known {
+			d.queue = append(d.queue, m)
+			d.unseen--
 		}
 	}
-	d.run.Counts[countGone] = len(d.targets) - open
-	if open > 0 {
-		return end(Paused, "%d messages are not settled: run it again", open)
-	}
-	return end(Done, "")
+	return nil
 }
+
+// seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
+// longer than SQS's counts may lag, nothing new was received and the counts showed nothing that others
+// hide. It returns true when more was found.
+func (d *drive) seek(ctx context.Context) (more bool, err error) {
+	d.run.Unseen = d.unseen
+	if d.run.Unseen == 0 {
+		return false, nil
+	}
+	began := d.s.now()
+	clean, others := began, 0
+	for {
+		depth, err := d.s.queues.Depth(ctx, job.DLQ)
+		if err != nil {
+			return false, err
+		}
+		now := d.s.now()
+		if hidden := depth.Visible + depth.InFlight + depth.Delayed - len(d.mine.byID); hidden > 0 {
+			clean, others = now, hidden
+		}
+		if now.Sub(clean) >= d.s.numbers.GoneAfter {
+			break
+		}
+		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
+			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: others hide them for now; run it again later", d.run.Unseen, others)
+		}
+		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
+		if err := d.rest(ctx); err != nil {
+			return false, err
+		}
+		if err := d.receive(ctx); err != nil {
+			return false, err
+		}
+		if len(d.queue) > 0 {
+			d.run.Unseen, d.run.Why = 0, ""
+			return true, nil
+		}
+	}
+	var lines []AuditRecord
+	for id, t := range d.targets {
+		if d.mine.has(id) {
+			continue
+		}
+		line := AuditRecord{Run: d.run.ID, Message: id, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
+		if d.sent[id] { // so its deletion was done, and only not confirmed
+			line.What, line.Generation = auditSent, t.Generation+1
+		}
+		lines = append(lines, line)
+	}
+	if err := d.s.record(ctx, lines); err != nil {
+		return false, err
+	}
+	for _, line := range lines {
+		d.settle(line.Message, outcome{step: line.What, key: line.Job})
+		d.run.Counts[line.What]++
+	}
+	d.unseen = 0
+	d.run.Unseen, d.run.Why = 0, ""
+	return false, nil
+}
+
+// finish ends a run that has nothing left to receive, when every message has its ending.
+func (d *drive) finish(ctx context.Context) error {
+	if n := len(d.targets); n > 0 {
+		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
+	}
+	if err := d.awaitEndings(ctx); err != nil {
+		return err
+	}
+	return &ended{state: Done}
+}
+
+// name is what a person knows a message by.
+func (o outcome) name(id string) string { return cmp.Or(o.key, id) }

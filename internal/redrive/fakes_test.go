@@ -41,12 +41,27 @@ type world struct {
 	sentAt []time.Time
 	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
 	run func(w *world, m job.Message)
+	// longest is the longest visibility that a receive asked for.
+	longest time.Duration
 	// latency is what every call takes.
 	latency time.Duration
+	// unreadable is the key of an entry that cannot be read.
+	unreadable string
 	// onSend is called, unlocked, after a send.
 	onSend func()
+	// lag is how old the counts are that a queue tells; past are its counts so far.
+	lag  time.Duration
+	past map[job.Queue][]count
+	// limit is the in-flight limit, at which a receive answers with nothing; 0 is none.
+	limit int
 	// sendErr is what every entry of a send gets.
 	sendErr func(job.Message) error
+}
+
+// count is what a queue held at a time.
+type count struct {
+	at time.Time
+	d  lanes.Depth
 }
 
 type queued struct {
@@ -66,6 +81,7 @@ func (w *world) call(name string, do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[name]++
+	w.remember()
 	var before, after error
 	if w.fault != nil {
 		before, after = w.fault(name)
@@ -90,7 +106,13 @@ func (w *world) oneOf(name string) (before, after error) {
 // The ledger.
 
 func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
-	err = w.call("ledger.get", func() error { e = w.entries[key]; return nil })
+	err = w.call("ledger.get", func() error {
+		if key == w.unreadable && key != "" {
+			return errOutage
+		}
+		e = w.entries[key]
+		return nil
+	})
 	return e, err
 }
 
@@ -174,6 +196,10 @@ type queues struct{ *world }
 func (q queues) Receive(_ context.Context, from job.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
 	err = q.call("receive", func() error {
 		now := time.Now()
+		q.longest = max(q.longest, visibility)
+		if q.limit > 0 && q.depth(from).InFlight >= q.limit {
+			return nil
+		}
 		for _, m := range q.queues[from] {
 			if len(list) == most {
 				break
@@ -270,12 +296,20 @@ func (q queues) Delete(_ context.Context, from job.Queue, messages []job.Message
 	return errs
 }
 
-func (q queues) Release(_ context.Context, from job.Queue, messages []job.Message) error {
-	return q.call("release", func() error {
+func (q queues) Release(ctx context.Context, from job.Queue, messages []job.Message) error {
+	return q.Hide(ctx, from, messages, 0)
+}
+
+func (q queues) Hide(_ context.Context, from job.Queue, messages []job.Message, d time.Duration) error {
+	name := "release"
+	if d > 0 {
+		name = "hide"
+	}
+	return q.call(name, func() error {
 		for _, m := range messages {
 			for _, s := range q.queues[from] {
 				if s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle {
-					s.visible = time.Time{}
+					s.visible = time.Now().Add(d)
 				}
 			}
 		}
@@ -285,17 +319,45 @@ func (q queues) Release(_ context.Context, from job.Queue, messages []job.Messag
 
 func (q queues) Depth(_ context.Context, of job.Queue) (d lanes.Depth, err error) {
 	err = q.call("depth", func() error {
-		now := time.Now()
-		for _, m := range q.queues[of] {
-			if m.visible.After(now) {
-				d.InFlight++
-			} else {
-				d.Visible++
+		d = q.depth(of)
+		if q.lag == 0 {
+			return nil
+		}
+		// What was true a lag ago, by the last count before.
+		for _, c := range q.past[of] {
+			if time.Since(c.at) >= q.lag {
+				d = c.d
 			}
 		}
 		return nil
 	})
 	return d, err
+}
+
+// depth is what a queue holds now; locked.
+func (w *world) depth(of job.Queue) (d lanes.Depth) {
+	now := time.Now()
+	for _, m := range w.queues[of] {
+		if m.visible.After(now) {
+			d.InFlight++
+		} else {
+			d.Visible++
+		}
+	}
+	return d
+}
+
+// remember keeps what the queues held, for counts that lag; locked.
+func (w *world) remember() {
+	if w.lag == 0 {
+		return
+	}
+	if w.past == nil {
+		w.past = map[job.Queue][]count{}
+	}
+	for _, q := range []job.Queue{job.Source, job.Recovery, job.DLQ} {
+		w.past[q] = append(w.past[q], count{time.Now(), w.depth(q)})
+	}
 }
 
 // bench is a service on a world.
@@ -330,6 +392,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
 	b.deps = redrive.Dependencies{
+		Start:  func(context.Context, string) (job.Kind, error) { return job.Kind{}, nil },
 		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {
@@ -490,3 +553,12 @@ func through(ctx context.Context, alias string) context.Context {
 }
 
 var errOutage = errors.New("outage")
+
+// keyOf is the key of a test job's message.
+func keyOf(m job.Message) string {
+	var p struct{ Payload struct{ ID string } }
+	if json.Unmarshal([]byte(m.Body), &p) != nil {
+		return ""
+	}
+	return key(p.Payload.ID)
+}

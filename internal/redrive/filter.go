@@ -3,6 +3,7 @@ package redrive
 import (
 	"acklast/internal/job"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,10 @@ type Filter struct {
 	Keys     []string    `json:"keys,omitempty"`
 	Subjects []string    `json:"subjects,omitempty"`
 	Messages []string    `json:"messages,omitempty"`
+	// Fingerprints are errors without what differs from job to job, as a look groups them. ErrorText is a
+	// part of the error's text, in any case.
+	Fingerprints []string `json:"fingerprints,omitempty"`
+	ErrorText    string   `json:"errorText,omitempty"`
 	// Generations are how often the jobs were redriven.
 	Generations []int `json:"generations,omitempty"`
 	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m".
@@ -24,7 +29,10 @@ type Filter struct {
 }
 
 func (f Filter) check() error {
-	conditions := len(f.Classes) + len(f.Causes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Generations)
+	conditions := len(f.Classes) + len(f.Causes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Generations) + len(f.Fingerprints)
+	if f.ErrorText != "" {
+		conditions++
+	}
 	for name, text := range map[string]string{"olderThan": f.OlderThan, "youngerThan": f.YoungerThan} {
 		if text != "" {
 			conditions++
@@ -35,7 +43,7 @@ func (f Filter) check() error {
 	}
 	switch {
 	case conditions == 0 && !f.All:
-		return refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages or ages, or say "all": true`)
+		return refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	case conditions > 0 && f.All:
 		return refuse(`the selection says "all" and names conditions as well: choose one`)
 	}
@@ -55,6 +63,8 @@ func (f Filter) matches(it item, now time.Time) bool {
 		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
 		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
 		in(len(f.Messages), f.named(it.id)) &&
+		in(len(f.Fingerprints), slices.Contains(f.Fingerprints, it.fingerprint)) &&
+		strings.Contains(strings.ToLower(it.error), strings.ToLower(f.ErrorText)) &&
 		in(len(f.Generations), slices.Contains(f.Generations, it.generation)) &&
 		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
 }

@@ -1,10 +1,16 @@
 package redrive
 
 import (
+	"acklast/internal/job"
+	"acklast/internal/ledger"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // tries is how often a small document is written against a run that writes it too.
@@ -42,25 +48,95 @@ func (s *Service) resume(ctx context.Context, req Request) (Response, error) {
 	return s.flip(ctx, false, req)
 }
 
+// revoke ends a run for good, or a plan before it becomes one. What of the run still waits on the lanes is
+// isolated when it is delivered; what the run opened and never sent is isolated here.
 func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
-	for range tries {
-		run, rec, err := s.readRun(ctx, req.Run)
+	id := req.Run
+	if id == "" {
+		p, _, err := s.readPlan(ctx, req.Plan)
 		if err != nil {
 			return Response{}, err
 		}
-		if run.State == Revoked {
-			return Response{Run: &RunView{Run: run}}, nil
-		}
-		run.State, run.Why = Revoked, "revoked: "+req.Reason
-		run.RevokedBy, run.RevokedAt, run.UpdatedAt = req.By, s.now().UTC(), s.now().UTC()
-		if _, err := s.put(ctx, rec, run); errors.Is(err, ErrChanged) {
-			continue // the run wrote its progress meanwhile
-		} else if err != nil {
+		id = p.Run
+		run := s.newRun(req, p)
+		run.revoke(req, s.now())
+		// A run that exists already is revoked as a run.
+		if err := s.create(ctx, pkRun(id), skRun, run); err == nil {
+			return Response{Run: &run}, s.record(ctx, []AuditRecord{s.deed(req, id, "revoked")})
+		} else if !errors.Is(err, ErrChanged) {
 			return Response{}, err
 		}
-		return Response{Run: &RunView{Run: run}}, nil
+	}
+	for range tries {
+		run, rec, err := s.readRun(ctx, id)
+		if err != nil {
+			return Response{}, err
+		}
+		if run.State != Revoked {
+			run.revoke(req, s.now())
+			if _, err := s.put(ctx, rec, run); errors.Is(err, ErrChanged) {
+				continue // the run wrote its progress meanwhile
+			} else if err != nil {
+				return Response{}, err
+			}
+			if err := s.record(ctx, []AuditRecord{s.deed(req, id, "revoked")}); err != nil {
+				return Response{Run: &run}, err
+			}
+		}
+		l, _, err := s.readLock(ctx)
+		if err != nil {
+			return Response{Run: &run}, err
+		}
+		if l.live(s.now()) && l.Run == id {
+			return Response{Run: &run}, nil // whoever works on it gives back
+		}
+		return Response{Run: &run}, s.giveBack(ctx, id)
 	}
 	return Response{}, ErrChanged
+}
+
+func (r *Run) revoke(req Request, now time.Time) {
+	r.State, r.Code, r.Why = Revoked, "", "revoked: "+req.Reason
+	r.RevokedBy, r.RevokedAt, r.UpdatedAt = req.By, now.UTC(), now.UTC()
+}
+
+// giveBack isolates the jobs that a revoked run opened and did not send, so that they are not open for
+// ever. A job that never ran gets its generation back.
+func (s *Service) giveBack(ctx context.Context, run string) error {
+	var open []AuditRecord
+	err := s.lastLines(ctx, run, func(line AuditRecord) {
+		switch line.What {
+		case auditIntent, auditUnsent, auditUnsure:
+			if line.Job != "" {
+				open = append(open, line)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, line := range open {
+		group.Go(func() error {
+			d := job.Delivery{Message: job.Message{ID: line.Message}, Lane: job.DLQ, Key: line.Job}
+			_, err := s.ledger.Update(ctx, line.Job, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
+				if e.Version == 0 { // nothing was opened
+					return e, ledger.ErrOtherRun
+				}
+				return s.rules.Revoke(e, d, run, s.now())
+			})
+			var notYet *ledger.NotYetError
+			if errors.Is(err, ledger.ErrOtherRun) || errors.Is(err, ledger.ErrFinal) || errors.As(err, &notYet) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("give back what run %s opened: %w; revoke it again", run, err)
+	}
+	return nil
 }
 
 func (s *Service) status(ctx context.Context, req Request) (Response, error) {
@@ -72,7 +148,8 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 		if rec, err := s.table.Get(ctx, pkRun(p.Run), skRun); err != nil {
 			return Response{}, err
 		} else if rec.Version == 0 {
-			return Response{Plan: &p}, nil
+			p.Drift, err = s.driftOf(ctx, p)
+			return Response{Plan: &p}, err
 		}
 		return s.statusOf(ctx, p.Run, Response{Plan: &p})
 	}
@@ -101,23 +178,15 @@ func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Respo
 	if err != nil {
 		return resp, err
 	}
-	sw, err := s.readSwitch(ctx)
-	if err != nil {
-		return resp, err
-	}
 	working := l.live(s.now()) && l.Run == id
 	if !working {
-		gone := run.Counts[countGone]
+		run.interrupted()
 		run.Counts = map[Step]int{}
-		if gone > 0 {
-			run.Counts[countGone] = gone
-		}
 		if err := s.lastLines(ctx, id, func(line AuditRecord) { run.Counts[line.What]++ }); err != nil {
 			return resp, err
 		}
 	}
-	resp.Run = &RunView{Run: run, OwnerGone: run.State == Active && !working}
-	resp.Switch = &sw
+	resp.Run = &run
 	return resp, nil
 }
 
@@ -135,7 +204,11 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 		return Response{}, err
 	}
 	slices.SortFunc(all, func(a, b indexed) int { return b.At.Compare(a.At) })
-	resp := Response{Runs: []RunView{}}
+	l, _, err := s.readLock(ctx)
+	if err != nil {
+		return Response{}, err
+	}
+	resp := Response{Runs: []Run{}}
 	for _, line := range all[:min(len(all), maxListed)] {
 		rec, err := s.table.Get(ctx, pkRun(line.Run), skRun)
 		if err != nil {
@@ -147,12 +220,13 @@ func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
 				return resp, err
 			}
 		}
-		run.Watched = nil // a list is short
-		resp.Runs = append(resp.Runs, RunView{Run: run})
+		if run.ID != l.Run || !l.live(s.now()) {
+			run.interrupted()
+		}
+		run.Watched, run.Names, run.Halts = nil, nil, nil // a list is short
+		resp.Runs = append(resp.Runs, run)
 	}
-	sw, err := s.readSwitch(ctx)
-	resp.Switch = &sw
-	return resp, err
+	return resp, nil
 }
 
 func (s *Service) approve(ctx context.Context, req Request) (Response, error) {

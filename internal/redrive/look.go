@@ -11,16 +11,18 @@ import (
 	"time"
 )
 
-// Group are messages of one class, cause and kind.
+// Group are messages of one class, cause and kind whose errors have one fingerprint.
 type Group struct {
-	Class   job.Class      `json:"class"`
-	Cause   job.Cause      `json:"cause"`
-	Kind    string         `json:"kind"`
-	Count   int            `json:"count"`
-	Actions map[Action]int `json:"actions"`
-	Oldest  time.Time      `json:"oldest"`
-	Newest  time.Time      `json:"newest"`
-	Samples []Sample       `json:"samples"`
+	Class job.Class `json:"class"`
+	Cause job.Cause `json:"cause"`
+	Kind  string    `json:"kind"`
+	// Fingerprint is the error without what differs from job to job.
+	Fingerprint string         `json:"fingerprint,omitempty"`
+	Count       int            `json:"count"`
+	Actions     map[Action]int `json:"actions"`
+	Oldest      time.Time      `json:"oldest"`
+	Newest      time.Time      `json:"newest"`
+	Samples     []Sample       `json:"samples"`
 }
 
 // Sample is one message of a group.
@@ -34,16 +36,16 @@ type Sample struct {
 	Why        string    `json:"why"`
 }
 
-// maxSamples is how many messages of a group are shown.
+// maxSamples is how many messages of a group are shown, of each action.
 const maxSamples = 3
 
 func groups(items []item) []Group {
 	byName := map[string]*Group{}
 	for _, it := range items {
-		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind
+		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind + "\x00" + it.fingerprint
 		g := byName[name]
 		if g == nil {
-			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
+			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Fingerprint: it.fingerprint, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
 			byName[name] = g
 		}
 		g.Count++
@@ -54,12 +56,12 @@ func groups(items []item) []Group {
 		if it.isolatedAt.After(g.Newest) {
 			g.Newest = it.isolatedAt
 		}
-		if len(g.Samples) < maxSamples {
+		if g.Actions[it.action] <= maxSamples { // so that no action is without a name
 			g.Samples = append(g.Samples, Sample{Message: it.id, Job: it.key, Error: it.error, IsolatedAt: it.isolatedAt,
 				Generation: it.generation, Action: it.action, Why: it.why})
 		}
 	}
-	var list []Group
+	list := []Group{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		list = append(list, *byName[name])
 	}
@@ -89,6 +91,15 @@ type MessageView struct {
 }
 
 func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
+	// A look would hide messages from a run: while one is going on, it answers.
+	l, _, err := s.readLock(ctx)
+	if err != nil {
+		return Response{}, err
+	}
+	if l.live(s.now()) {
+		sc := Scan{Partial: "run " + l.Run + " is going on and answers for the DLQ; nothing was received"}
+		return s.statusOf(ctx, l.Run, Response{Scan: &sc})
+	}
 	if req.Message != "" {
 		return s.show(ctx, req)
 	}
@@ -112,10 +123,7 @@ func (s *Service) show(ctx context.Context, req Request) (Response, error) {
 		if m.ID != req.Message {
 			return true, nil
 		}
-		c, err := s.joined(ctx, m)
-		if err != nil {
-			return false, err
-		}
+		c := s.joined(ctx, m)
 		view = &MessageView{
 			ID: m.ID, SentAt: m.SentAt, ReceiveCount: m.ReceiveCount, Group: m.Group, TraceHeader: m.TraceHeader,
 			Memory: m.Memory, Bytes: len(m.Body), Job: c.read.Key, Class: c.class(), Cause: c.cause(),

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,26 +19,116 @@ import (
 type moved struct {
 	lanes.Received
 	target target
+	body   candidate
 	key    string
+	digest string
 	entry  ledger.Entry
 	memory job.Memory
+	// ours says that the entry was opened by this run.
+	ours   bool
 	action Action
 	why    string
 	what   Step
 	err    error
 }
 
-// move takes one cohort out of the DLQ: audit, reopen, send, delete what was sent, audit. It returns
-// how many it sent.
-func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) (sent int, err error) {
-	steps := make([]*moved, len(cohort))
-	intents := make([]AuditRecord, len(cohort))
-	for i, m := range cohort {
-		steps[i] = &moved{Received: m, target: d.targets[m.ID]}
-		intents[i] = d.line(steps[i], auditIntent)
+// batch is how many messages one call to SQS takes; sideBySide how many calls are made at a time.
+const (
+	batch      = 10
+	sideBySide = 16
+)
+
+// move takes one cohort out of the DLQ, in batches side by side, and returns how many jobs it newly sent.
+func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, err error) {
+	var steps []*moved
+	var later []lanes.Received
+	keys := map[string]bool{}
+	for _, m := range cohort {
+		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(m)}
+		st.key, st.digest = st.body.read.Key, st.body.digest(m.Body)
+		if st.key != "" && keys[st.key] { // one message of a job at a time
+			later = append(later, m)
+			continue
+		}
+		keys[st.key] = true
+		steps = append(steps, st)
+	}
+	d.queue = append(later, d.queue...)
+
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for part := range slices.Chunk(steps, batch) {
+		group.Go(func() error { return d.moveBatch(ctx, part) })
+	}
+	err = group.Wait() // an audit that was not written; what was done all the same stands in each step
+
+	var fatal, unsure error
+	failures := 0
+	for _, st := range steps {
+		if st.what == "" {
+			continue // nothing was begun
+		}
+		before := d.sent[st.ID]
+		d.run.Counts[st.what]++
+		d.settle(st.ID, outcome{st.what, st.key, st.why})
+		switch st.what {
+		case auditSent, auditUndeleted:
+			d.mine.drop(st.ID)
+			if st.what == auditUndeleted {
+				d.unseen++ // to be found once more
+			}
+			newly := !before && st.action == Redrive
+			if newly {
+				sent++
+			}
+			d.follow(st, newly)
+		case auditRemoved, auditCopy:
+			d.mine.drop(st.ID)
+		case auditUnsent, auditUnsure, auditFinal:
+			failures++
+			unsure = st.err
+			if st.what == auditUnsent {
+				fatal = cmp.Or(fatal, forbidden(st.err, d.s.names.RecoveryQueue))
+			}
+		}
+	}
+	d.s.progress.Redriven(sent, failures, 0)
+	switch {
+	case err != nil:
+		return sent, err
+	case fatal != nil:
+		return sent, halt(HaltForbidden, "%v", fatal)
+	case failures == len(steps):
+		return sent, halt(HaltCall, "nothing of a cohort was confirmed: %v", unsure)
+	}
+	return sent, nil
+}
+
+// follow keeps a job that was sent, so that its ending is asked for.
+func (d *drive) follow(st *moved, newly bool) {
+	canary := newly && d.run.Canary == ""
+	if st.key == "" {
+		if canary {
+			d.keyless++
+		}
+		return // the ledger cannot tell
+	}
+	if d.jobs[st.key] != nil {
+		return
+	}
+	j := &sentJob{Watched: Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary}, digest: st.digest}
+	d.jobs[st.key] = j
+	d.window = append(d.window, j)
+}
+
+// moveBatch takes up to ten messages out of the DLQ: audit, reopen, send, delete what was sent, audit.
+func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
+	intents := make([]AuditRecord, len(steps))
+	for i, st := range steps {
+		intents[i] = d.line(st, auditIntent)
 	}
 	if err := d.s.record(ctx, intents); err != nil {
-		return 0, err
+		return err
 	}
 
 	var group errgroup.Group
@@ -56,12 +146,10 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 			going, moves = append(going, st), append(moves, lanes.Move{Message: message})
 		}
 	}
-	var fatal error
 	if len(moves) > 0 {
 		for i, err := range d.s.queues.Send(ctx, job.Recovery, moves) {
 			if err != nil {
 				going[i].what, going[i].err, going[i].why = auditUnsent, err, job.SafeText(err.Error())
-				fatal = cmp.Or(fatal, forbidden(err, d.s.names.RecoveryQueue))
 			}
 		}
 	}
@@ -75,22 +163,11 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 	}
 	if len(deletes) > 0 {
 		for i, err := range d.s.queues.Delete(ctx, job.DLQ, deletes) {
-			st := leaving[i]
-			switch {
-			case st.action == Remove && err == nil:
-				st.what = auditRemoved
-			case st.action == Remove:
-				st.what, st.why = auditFinal, job.SafeText(err.Error())
-			case err == nil:
-				st.what = auditSent
-			default:
-				st.what, st.why = auditUndeleted, job.SafeText(err.Error())
-			}
+			leaving[i].left(err)
 		}
 	}
 
 	results := make([]AuditRecord, len(steps))
-	failures, unsure := 0, error(nil)
 	for i, st := range steps {
 		if st.what == "" {
 			st.what = auditKept
@@ -99,43 +176,42 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received, canary bool) 
 			}
 		}
 		results[i] = d.line(st, st.what)
-		d.run.Counts[st.what]++
-		switch st.what {
-		case auditSent, auditUndeleted:
-			sent++
-			d.mine.drop(st.ID)
-			d.sent[st.ID] = true
-			if st.what == auditSent {
-				delete(d.targets, st.ID)
-			}
-			d.watch(st, canary, i == 0)
-		case auditRemoved:
-			d.mine.drop(st.ID)
-			delete(d.targets, st.ID)
-		case auditKept:
-			delete(d.targets, st.ID)
-		case auditUnsent, auditUnsure:
-			failures++
-			unsure = st.err
+	}
+	return d.s.record(ctx, results)
+}
+
+// left notes whether the message's deletion was confirmed.
+func (st *moved) left(err error) {
+	if err != nil {
+		st.why = job.SafeText(err.Error())
+	}
+	switch st.action {
+	case Copy:
+		st.what = auditCopy
+		if err != nil { // nothing else was to be done with it
+			st.what, st.err = auditUnsure, err
+		}
+	case Remove:
+		if st.ours {
+			st.what, st.why = auditSent, "sent by a round that was interrupted"
+		} else {
+			st.what = auditRemoved
+		}
+		if err != nil {
+			st.what, st.err = auditFinal, err
+		}
+	default:
+		st.what = auditSent
+		if err != nil {
+			st.what = auditUndeleted
 		}
 	}
-	d.s.progress.Redriven(sent, failures, 0)
-	if err := d.s.record(ctx, results); err != nil {
-		return sent, err
-	}
-	if fatal != nil {
-		return sent, end(Aborted, "%v", fatal)
-	}
-	if failures == len(steps) {
-		return sent, end(Paused, "nothing of a cohort was confirmed: %v", unsure)
-	}
-	return sent, nil
 }
 
 func (d *drive) line(st *moved, what Step) AuditRecord {
 	line := AuditRecord{
 		Run: d.run.ID, Message: st.ID, At: d.s.now().UTC(), What: what, Job: st.key, Action: st.action, Why: st.why,
-		From: d.run.Source, To: d.run.Destination, Bytes: len(st.Body), Status: st.entry.Status, Generation: st.entry.Redrives,
+		From: d.run.Source, To: d.run.Destination, Bytes: len(st.Body), Digest: st.digest, Status: st.entry.Status, Generation: st.entry.Redrives,
 	}
 	if what == auditIntent {
 		line.Action, line.Generation = st.target.Action, st.target.Generation
@@ -145,10 +221,9 @@ func (d *drive) line(st *moved, what Step) AuditRecord {
 
 // open decides once more, by the entry as it is now, and opens it.
 func (d *drive) open(ctx context.Context, st *moved) {
-	c := d.s.readBody(st.Received)
+	c := st.body
 	named := d.plan.Select.named(st.ID)
 	override := named && d.plan.ApprovedBy != ""
-	st.key = c.read.Key
 	st.memory = st.Memory
 	if st.memory.MessageID == "" {
 		st.memory.MessageID = st.ID
@@ -162,6 +237,13 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	if st.key == "" {
 		keyless()
+		return
+	}
+	if j := d.jobs[st.key]; j != nil && !d.sent[st.ID] {
+		st.action, st.why = Copy, "another message of the same job was sent"
+		if j.digest != st.digest {
+			st.action, st.why = Conflict, "another payload was sent under the same key"
+		}
 		return
 	}
 	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
@@ -178,9 +260,13 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		if st.action != Redrive && !ours {
 			return e, errKept
 		}
+		if class := c.class(); !ours && d.s.newlyGuarded(st.target, class) {
+			st.action, st.why = Drift, "it became "+string(class)+" after the plan was made: that needs a plan and an approval of its own"
+			return e, errKept
+		}
 		return d.s.rules.Redrive(e, dl, ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override}, d.s.now())
 	})
-	st.entry = e
+	st.entry, st.ours = e, e.Run == d.run.ID
 	var notYet *ledger.NotYetError
 	switch {
 	case err == nil, errors.Is(err, ledger.ErrOpened):
@@ -214,13 +300,15 @@ func forbidden(err error, queue string) error {
 	if !errors.As(err, &e) {
 		return nil
 	}
-	code := strings.ToLower(e.Code)
-	switch {
-	case strings.Contains(code, "kms"):
+	// Exact codes: a throttled key is no missing permission.
+	switch e.Code {
+	case "KMS.AccessDeniedException", "KmsAccessDenied", "KMS.OptInRequired", "KmsOptInRequired":
 		return fmt.Errorf("%s is encrypted with a key that may not be used: allow kms:GenerateDataKey and kms:Decrypt on it (%s)", queue, e.Code)
-	case strings.Contains(code, "accessdenied"):
+	case "KMS.DisabledException", "KmsDisabled", "KMS.InvalidStateException", "KmsInvalidState", "KMS.NotFoundException", "KmsNotFound", "KMS.InvalidKeyUsageException", "KmsInvalidKeyUsage":
+		return fmt.Errorf("%s is encrypted with a key that does not work: see to its state in KMS (%s)", queue, e.Code)
+	case "AccessDenied", "AccessDeniedException":
 		return fmt.Errorf("not allowed to send: allow sqs:SendMessage on %s (%s)", queue, e.Code)
-	case strings.Contains(code, "nonexistentqueue"), strings.Contains(code, "queuedoesnotexist"), code == "invalidaddress":
+	case "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress":
 		return fmt.Errorf("there is no queue %s to send to (%s)", queue, e.Code)
 	}
 	return nil

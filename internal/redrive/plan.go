@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"acklast/internal/job"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -11,12 +12,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
-	"acklast/internal/job"
+	"golang.org/x/sync/errgroup"
 )
 
-// partSize is how many targets one document of a plan holds: far below an item's 400 KB.
-const partSize = 1000
+// partSize is how many targets one document of a plan holds: below an item's 400 KB with the longest keys.
+const partSize = 300
 
 func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
@@ -24,7 +26,7 @@ func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	}
 	p, items, sc, err := s.makePlan(ctx, req, *req.Select)
 	if err != nil {
-		return Response{Scan: &sc}, err
+		return Response{Scan: &sc, Groups: groups(items)}, err
 	}
 	return Response{Scan: &sc, Groups: groups(items), Plan: &p}, nil
 }
@@ -38,6 +40,9 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	}
 	if req.Canary < 0 {
 		return Plan{}, nil, Scan{}, refuse("canary is %d, want at least 1, or 0 for the default of %d", req.Canary, s.numbers.Canary)
+	}
+	if err := s.free(ctx, ""); err != nil {
+		return Plan{}, nil, Scan{}, err
 	}
 	items, sc, err := s.survey(ctx, f)
 	if err != nil {
@@ -57,16 +62,17 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 		By: req.By, Reason: req.Reason, Select: f, Selected: len(items), Actions: map[Action]int{},
 		Partial: sc.Partial, RatePerSecond: cmp.Or(req.RatePerSecond, s.numbers.Rate), Canary: cmp.Or(req.Canary, s.numbers.Canary),
 	}
+	copies(items)
 	targets := make([]target, 0, len(items))
 	guards := map[string]bool{}
 	for _, it := range items {
 		p.Actions[it.action]++
 		p.Bytes += it.size
-		targets = append(targets, target{ID: it.id, Generation: it.generation, Action: it.action})
+		targets = append(targets, target{ID: it.id, Generation: it.generation, Action: it.action, Key: it.key, Class: it.class})
 		if it.action != Redrive {
 			continue
 		}
-		p.Crashed = p.Crashed || it.class == job.Crashed && it.key == ""
+		p.People = p.People || it.key == ""
 		if it.guard != "" {
 			guards[it.guard] = true
 		}
@@ -77,6 +83,11 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if n := p.Actions[Redrive]; n > s.numbers.ApprovalAbove {
 		guards[fmt.Sprintf("%d jobs, more than %d", n, s.numbers.ApprovalAbove)] = true
 	}
+	if p.acting() == 0 {
+		return Plan{}, items, sc, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
+	}
+	p.Groups = groups(items)
+	p.Groups = p.Groups[:min(len(p.Groups), maxGroups)]
 	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
 	slices.SortFunc(targets, func(a, b target) int { return cmp.Compare(a.ID, b.ID) })
 	if p.Digest, err = digest(f, targets); err != nil {
@@ -108,6 +119,105 @@ func digest(f Filter, targets []target) (string, error) {
 
 func short(id string) string {
 	return strings.ReplaceAll(id, "-", "")[:min(8, len(strings.ReplaceAll(id, "-", "")))]
+}
+
+// maxGroups is how many groups a plan keeps to show.
+const maxGroups = 15
+
+// copies makes one decision of the messages of one job: of those with the same payload the first acts, the
+// others are removed as copies. Messages with another payload under the same key conflict with each other.
+func copies(items []item) {
+	type job struct {
+		digest   string
+		conflict bool
+	}
+	jobs := map[string]*job{}
+	for _, it := range items {
+		if it.key == "" || it.cause == conflicting {
+			continue
+		}
+		if j := jobs[it.key]; j == nil {
+			jobs[it.key] = &job{digest: it.digest}
+		} else if j.digest != it.digest {
+			j.conflict = true
+		}
+	}
+	acting := map[string]bool{}
+	for i := range items {
+		it := &items[i]
+		j := jobs[it.key]
+		switch {
+		case it.key == "" || it.action != Redrive:
+		case it.cause == conflicting || j.conflict:
+			it.action, it.why = Conflict, "messages with different payloads have this key: discard the wrong ones by id"
+		case acting[it.key]:
+			it.action, it.why, it.guard = Copy, "another message of the same job goes first", ""
+		default:
+			acting[it.key] = true
+		}
+	}
+}
+
+// conflicting is the cause of a message whose payload is not that of its entry.
+const conflicting job.Cause = "conflict"
+
+// driftOf compares a plan with the ledger as it is now.
+func (s *Service) driftOf(ctx context.Context, p Plan) (*Drifted, error) {
+	list, err := s.targets(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	drift := &Drifted{Samples: []string{}}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, t := range list {
+		if t.Key == "" || t.Action != Redrive {
+			continue
+		}
+		group.Go(func() error {
+			e, err := s.ledger.Get(ctx, t.Key)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				drift.Unread++
+			case e.Status.Final():
+				drift.Final++
+			case e.Version > 0 && e.Redrives != t.Generation:
+				drift.Redriven++
+			case e.Version > 0 && s.newlyGuarded(t, e.LastClass):
+				drift.Guarded++
+			default:
+				return nil
+			}
+			if len(drift.Samples) < maxNames {
+				drift.Samples = append(drift.Samples, t.Key)
+			}
+			return nil
+		})
+	}
+	return drift, group.Wait()
+}
+
+// newlyGuarded says whether a job is of a class by now that an approval of its plan did not cover.
+func (s *Service) newlyGuarded(t target, class job.Class) bool {
+	return class != t.Class && slices.Contains(s.guarded, class)
+}
+
+// reasons says why nothing would be done, most frequent first.
+func (p Plan) reasons(items []item) string {
+	count := map[string]int{}
+	for _, it := range items {
+		count[string(it.action)+" ("+it.why+")"]++
+	}
+	list := slices.Sorted(maps.Keys(count))
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	var text []string
+	for _, why := range list[:min(len(list), maxSamples)] {
+		text = append(text, fmt.Sprintf("%d %s", count[why], why))
+	}
+	return strings.Join(text, "; ")
 }
 
 // targets reads a plan's parts and checks them against its digest.

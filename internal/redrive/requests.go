@@ -21,7 +21,7 @@ import (
 // Request is what the function is invoked with. Names in it are recorded as claimed: a Lambda cannot
 // see who its caller is.
 type Request struct {
-	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard or decide.
+	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard, decide or explain.
 	Action string `json:"action"`
 	// Format is the request's form; 0 stands for 1.
 	Format int `json:"format,omitempty"`
@@ -44,8 +44,11 @@ type Request struct {
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
 	// Job is the key of the job that decide decides, Decision is sent, not-sent or drop.
+	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Subject is what explain asks all kinds about.
+	Subject string `json:"subject,omitempty"`
 }
 
 // Response is what the function answers. A request that is refused is no error of the function's.
@@ -60,12 +63,14 @@ type Response struct {
 	Groups  []Group       `json:"groups,omitempty"`
 	Message *MessageView  `json:"message,omitempty"`
 	Plan    *Plan         `json:"plan,omitempty"`
-	Run     *RunView      `json:"run,omitempty"`
-	Runs    []RunView     `json:"runs,omitempty"`
+	Run     *Run          `json:"run,omitempty"`
+	Runs    []Run         `json:"runs,omitempty"`
 	Switch  *Switch       `json:"switch,omitempty"`
 	Results []Result      `json:"results,omitempty"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitempty"`
+
+	Explanations []Explanation `json:"explanations,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -89,20 +94,24 @@ type action struct {
 	approver bool
 	// named says that it needs By and Reason.
 	named bool
+	// reads says that it changes nothing: it is accepted through both aliases, so that an approver sees
+	// what is approved.
+	reads bool
 }
 
 var actions = map[string]action{
-	"inspect": {do: (*Service).inspect},
+	"inspect": {do: (*Service).inspect, reads: true},
 	"plan":    {do: (*Service).plan, named: true},
 	"approve": {do: (*Service).approve, approver: true, named: true},
 	"run":     {do: (*Service).run},
-	"status":  {do: (*Service).status},
-	"list":    {do: (*Service).list},
+	"status":  {do: (*Service).status, reads: true},
+	"list":    {do: (*Service).list, reads: true},
 	"stop":    {do: (*Service).stop, named: true},
 	"resume":  {do: (*Service).resume, named: true},
 	"revoke":  {do: (*Service).revoke, named: true},
 	"discard": {do: (*Service).discard, approver: true, named: true},
 	"decide":  {do: (*Service).decideJob, approver: true, named: true},
+	"explain": {do: (*Service).explain},
 }
 
 // Actions are the names of all actions, in order.
@@ -132,6 +141,7 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	if err == nil {
 		resp, err = actions[req.Action].do(s, ctx, req)
 	}
+	resp.Switch = s.named(ctx, resp.Switch)
 	resp.Action, resp.Version = req.Action, s.version
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -139,7 +149,7 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 	}
 	attrs := []any{"action", req.Action, "by", job.SafeText(req.By)}
 	if resp.Run != nil {
-		attrs = append(attrs, "run", resp.Run.ID, "state", resp.Run.State)
+		attrs = append(attrs, "run", resp.Run.ID, "state", resp.Run.State, "code", resp.Run.Code)
 	}
 	switch {
 	case err != nil:
@@ -150,6 +160,21 @@ func (s *Service) Handle(ctx context.Context, raw json.RawMessage) (Response, er
 		s.log.Info("request answered", attrs...)
 	}
 	return resp, err
+}
+
+// named is the switch for an answer: it is named while it is on, or cannot be read.
+func (s *Service) named(ctx context.Context, answered *Switch) *Switch {
+	if answered != nil {
+		return answered
+	}
+	sw, err := s.readSwitch(ctx)
+	switch {
+	case err != nil:
+		return &Switch{On: true, Reason: job.SafeText("it cannot be read, which counts as on: " + err.Error())}
+	case sw.On:
+		return &sw
+	}
+	return nil
 }
 
 // DecodeRequest reads a request. A field that nobody knows is refused: it might have been the one
@@ -193,7 +218,7 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 		want = topology.AliasApprove
 	}
 	switch {
-	case alias == want:
+	case alias == want, a.reads && alias == topology.AliasApprove:
 	case alias == "" && s.unqualified:
 	case alias == "":
 		return refuse("%s is accepted through the alias %s only, and this was invoked without one", req.Action, want)

@@ -7,24 +7,31 @@ import (
 	"fmt"
 )
 
-// ended is how a run's loop ends. It is an error so that every step may end it.
+// ended is how a round of a run ends. It is an error so that every step may end it.
 type ended struct {
 	state State
+	code  Code
 	why   string
 }
 
 func (e *ended) Error() string { return string(e.state) + ": " + e.why }
 
-func end(state State, format string, args ...any) error {
-	return &ended{state, fmt.Sprintf(format, args...)}
+func halt(code Code, format string, args ...any) error {
+	return &ended{Halted, code, fmt.Sprintf(format, args...)}
 }
 
+// run creates the run of a plan or continues it. A run that somebody works on, or that has ended, is only
+// told, so that a client that tries again does no harm.
 func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 	var response Response
+	if req.Message != "" && (req.By == "" || req.Reason == "") {
+		return Response{}, refuse("run with a message makes a plan, and needs a name (by) and a reason")
+	}
+	// Before anything exists: a run against the switch would only halt at once.
+	if err := s.switchedOff(ctx); err != nil {
+		return response, err
+	}
 	if req.Message != "" {
-		if req.By == "" || req.Reason == "" {
-			return Response{}, refuse("run with a message makes a plan, and needs a name (by) and a reason")
-		}
 		p, _, sc, err := s.makePlan(ctx, req, Filter{Messages: []string{req.Message}})
 		if err != nil {
 			return Response{Scan: &sc}, err
@@ -40,34 +47,55 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		if err != nil {
 			return Response{}, err
 		}
-		if existing.Version > 0 { // a client that tries again, or another invocation was first
-			return s.statusOf(ctx, p.Run, response)
+		if existing.Version == 0 {
+			response.Plan = &p
+			if err := s.begin(ctx, req, p); err != nil {
+				return response, err
+			}
 		}
-		response.Plan = &p
-		switch {
-		case past(p.ExpiresAt, s.now()):
-			return response, refuse("the plan expired at %s: make a new one", stamp(p.ExpiresAt))
-		case p.Approval != "" && p.ApprovedBy == "":
-			return response, refuse("plan %s needs an approval: %s", p.ID, p.Approval)
-		}
-		if err := s.free(ctx, p.Run); err != nil {
-			return response, err
-		}
-		run := Run{
-			ID: p.Run, Plan: p.ID, State: Paused, Why: "not begun", By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
-			Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
-			Total: p.Actions[Redrive] + p.Actions[Remove], Counts: map[Step]int{}, RatePerSecond: p.RatePerSecond,
-		}
-		if err := s.create(ctx, pkRun(run.ID), skRun, run); errors.Is(err, ErrChanged) {
-			return s.statusOf(ctx, run.ID, response)
-		} else if err != nil {
-			return response, err
-		}
-		req.Run = run.ID
+		req.Run = p.Run
 	}
-	view, err := s.proceed(ctx, req.Run)
-	response.Run = view
+	run, err := s.proceed(ctx, req.Run)
+	response.Run = run
 	return response, err
+}
+
+// begin creates a plan's run. When somebody else was first, theirs is as good.
+func (s *Service) begin(ctx context.Context, req Request, p Plan) error {
+	switch {
+	case past(p.ExpiresAt, s.now()):
+		return refuse("the plan expired at %s: make a new one", stamp(p.ExpiresAt))
+	case p.Approval != "" && p.ApprovedBy == "":
+		return refuse("plan %s needs an approval: %s", p.ID, p.Approval)
+	}
+	if err := s.free(ctx, p.Run); err != nil {
+		return err
+	}
+	run := s.newRun(req, p)
+	if err := s.create(ctx, pkRun(run.ID), skRun, run); !errors.Is(err, ErrChanged) {
+		return err
+	}
+	return nil
+}
+
+func (s *Service) newRun(req Request, p Plan) Run {
+	return Run{
+		ID: p.Run, Plan: p.ID, State: Halted, Code: HaltNotBegun, By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
+		Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
+		Total: p.acting(), Counts: map[Step]int{}, Endings: map[Ending]int{}, RatePerSecond: p.RatePerSecond,
+	}
+}
+
+// switchedOff refuses while the kill switch is on.
+func (s *Service) switchedOff(ctx context.Context) error {
+	sw, err := s.readSwitch(ctx)
+	switch {
+	case err != nil:
+		return refuse("the kill switch cannot be read, which counts as on: %v", err)
+	case sw.On:
+		return refuse("the kill switch is on (%s: %s): resume first", sw.By, sw.Reason)
+	}
+	return nil
 }
 
 // free refuses while another run is going on.
@@ -81,30 +109,23 @@ func (s *Service) free(ctx context.Context, run string) error {
 
 // proceed takes the lock and works on a run until it ends or pauses. A run that somebody works on is
 // only told.
-func (s *Service) proceed(ctx context.Context, id string) (*RunView, error) {
+func (s *Service) proceed(ctx context.Context, id string) (*Run, error) {
 	run, rec, err := s.readRun(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	switch run.State {
-	case Done, Revoked, Aborted:
-		return &RunView{Run: run}, nil
+	if run.State == Done || run.State == Revoked {
+		return &run, nil
 	}
 	if err := s.free(ctx, id); err != nil {
-		return &RunView{Run: run}, err
+		return &run, err
 	}
 	l, lrec, err := s.readLock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if l.live(s.now()) {
-		return &RunView{Run: run}, nil
-	}
-	// Refused before anything is taken: a run against the switch would only stop at once.
-	if sw, err := s.readSwitch(ctx); err != nil {
-		return &RunView{Run: run}, refuse("the kill switch cannot be read, which counts as stopped: %v", err)
-	} else if sw.On {
-		return &RunView{Run: run}, refuse("the kill switch is on (%s: %s): resume first", sw.By, sw.Reason)
+		return &run, nil
 	}
 	p, _, err := s.readPlan(ctx, run.Plan)
 	if err != nil {
@@ -113,7 +134,7 @@ func (s *Service) proceed(ctx context.Context, id string) (*RunView, error) {
 	d := &drive{s: s, run: run, rec: rec, plan: p, mine: s.hold()}
 	d.lock = lock{Run: id, Owner: s.newID(), Fence: l.Fence + 1, Until: s.now().Add(s.numbers.LockLease)}
 	if d.lrec, err = s.put(ctx, lrec, d.lock); errors.Is(err, ErrChanged) {
-		return &RunView{Run: run}, nil // somebody else was first
+		return &run, nil // somebody else was first
 	} else if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,12 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +22,8 @@ type item struct {
 	id, key, subject, kind string
 	class                  job.Class
 	cause                  job.Cause
-	error                  string
+	error, digest          string
+	fingerprint            string
 	sentAt, isolatedAt     time.Time
 	firstSent              time.Time
 	generation             int
@@ -46,54 +50,72 @@ const maxLost = 3
 // releaseLimit is how long a release may take after its caller's time is over.
 const releaseLimit = 20 * time.Second
 
-// held are messages that were received and not moved: their handles by id.
+// held are messages that were received and not moved. They stay hidden for a short time that is renewed,
+// so that they come back soon when this process dies.
 type held struct {
 	queues Queues
-	byID   map[string]string
+	hide   time.Duration
+	now    func() time.Time
+	byID   map[string]handle
 	log    func(error)
 }
 
-func (h *held) keep(m job.Message) { h.byID[m.ID] = m.ReceiptHandle }
+type handle struct {
+	receipt string
+	until   time.Time
+}
 
+func (h *held) keep(m job.Message) {
+	h.byID[m.ID] = handle{m.ReceiptHandle, h.now().Add(h.hide)}
+}
 func (h *held) has(id string) bool { _, ok := h.byID[id]; return ok }
+func (h *held) drop(id string)     { delete(h.byID, id) }
 
-func (h *held) drop(id string) { delete(h.byID, id) }
+// renew keeps hidden what would soon be visible. What fails may be received a second time, which does no
+// harm.
+func (h *held) renew(ctx context.Context) {
+	now := h.now()
+	var soon []job.Message
+	for id, m := range h.byID {
+		if m.until.Sub(now) < h.hide/2 {
+			soon = append(soon, job.Message{ID: id, ReceiptHandle: m.receipt})
+			h.byID[id] = handle{m.receipt, now.Add(h.hide)}
+		}
+	}
+	h.each(soon, func(list []job.Message) error { return h.queues.Hide(ctx, job.DLQ, list, h.hide) })
+}
 
 // release gives everything back, also when the caller's time is over. What fails comes back by itself.
 func (h *held) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
-	batch := make([]job.Message, 0, 10)
-	flush := func() {
-		if len(batch) > 0 {
-			if err := h.queues.Release(ctx, job.DLQ, batch); err != nil {
-				h.log(err)
-			}
-			batch = batch[:0]
-		}
+	all := make([]job.Message, 0, len(h.byID))
+	for id, m := range h.byID {
+		all = append(all, job.Message{ID: id, ReceiptHandle: m.receipt})
 	}
-	for id, handle := range h.byID {
-		if batch = append(batch, job.Message{ID: id, ReceiptHandle: handle}); len(batch) == cap(batch) {
-			flush()
-		}
-	}
-	flush()
+	h.each(all, func(list []job.Message) error { return h.queues.Release(ctx, job.DLQ, list) })
 	clear(h.byID)
 }
 
-func (s *Service) hold() *held {
-	return &held{queues: s.queues, byID: map[string]string{}, log: func(err error) {
-		s.log.Warn("not released; visible again by itself", "error", job.SafeText(err.Error()))
-	}}
+// each makes calls for ten messages each, side by side.
+func (h *held) each(all []job.Message, call func([]job.Message) error) {
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for list := range slices.Chunk(all, batch) {
+		group.Go(func() error {
+			if err := call(list); err != nil {
+				h.log(err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
 }
 
-// visibility is how long a received message stays hidden: longer than this invocation can last.
-func (s *Service) visibility(ctx context.Context) time.Duration {
-	left := s.numbers.Timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = deadline.Sub(s.now())
-	}
-	return max(left, time.Second) + s.numbers.PauseMargin
+func (s *Service) hold() *held {
+	return &held{queues: s.queues, hide: s.numbers.Hide, now: s.now, byID: map[string]handle{}, log: func(err error) {
+		s.log.Warn("visibility not changed; the messages are visible again by themselves", telemetry.KeyError, job.SafeText(err.Error()))
+	}}
 }
 
 // scan receives every message of the DLQ once, gives each to see, and makes all of them visible again.
@@ -121,7 +143,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.visibility(ctx), s.numbers.ReceiveWait)
+		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.numbers.Hide, s.numbers.ReceiveWait)
 		if err != nil {
 			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
@@ -135,6 +157,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 			continue
 		}
 		empty = 0
+		mine.renew(ctx)
 		more := true
 		for _, m := range received {
 			known := mine.has(m.ID)
@@ -165,26 +188,20 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 // survey scans and joins every message with its entry. The items are of messages seen once each.
 func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	var items []item
-	var batch []lanes.Received
-	flush := func() error {
-		found := make([]item, len(batch))
-		var group errgroup.Group
-		for i, m := range batch {
-			group.Go(func() (err error) {
-				found[i], err = s.look(ctx, m, f)
-				return err
-			})
+	joining := make([]lanes.Received, 0, batch)
+	flush := func() {
+		found := make([]item, len(joining))
+		var group sync.WaitGroup
+		for i, m := range joining {
+			group.Go(func() { found[i] = s.look(ctx, m, f) })
 		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
+		group.Wait()
 		for _, it := range found {
 			if f.matches(it, s.now()) {
 				items = append(items, it)
 			}
 		}
-		batch = batch[:0]
-		return nil
+		joining = joining[:0]
 	}
 	missing := len(f.Messages)
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
@@ -194,36 +211,31 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 			}
 			missing--
 		}
-		batch = append(batch, m)
-		if len(batch) == 10 || len(f.Messages) > 0 {
-			if err := flush(); err != nil {
-				return false, err
-			}
+		joining = append(joining, m)
+		if len(joining) == cap(joining) || len(f.Messages) > 0 {
+			flush()
 		}
 		return len(f.Messages) == 0 || missing > 0, nil
 	})
-	if err == nil {
-		err = flush()
-	}
+	flush()
 	if len(f.Messages) > 0 && missing == 0 {
 		sc.Partial = "" // all that was named was found
 	}
 	return items, sc, err
 }
 
-// joined reads a message and its entry. Bodies of convicted jobs are not decoded: they may kill who
-// decodes them.
-func (s *Service) joined(ctx context.Context, m lanes.Received) (candidate, error) {
+// joined reads a message and its entry. An entry that cannot be read makes this message alone unsure. Bodies
+// of convicted jobs are not decoded: they may kill who decodes them.
+func (s *Service) joined(ctx context.Context, m lanes.Received) candidate {
 	c := s.readBody(m)
 	if c.read.Key == "" {
-		return c, nil
+		return c
 	}
-	var err error
-	c.entry, err = s.ledger.Get(ctx, c.read.Key)
-	if m.Memory.Class == job.Crashed {
+	c.entry, c.lookErr = s.ledger.Get(ctx, c.read.Key)
+	if m.Memory.Class == job.Crashed && c.lookErr == nil {
 		c = c.unread()
 	}
-	return c, err
+	return c
 }
 
 // unread holds a convict's key, which is only its message's word, against the entry: no other job was
@@ -248,15 +260,12 @@ func (s *Service) readBody(m lanes.Received) candidate {
 	return c
 }
 
-func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, error) {
-	c, err := s.joined(ctx, m)
-	if err != nil {
-		return item{}, err
-	}
+func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
+	c := s.joined(ctx, m)
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
-		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body),
+		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body),
 	}
 	if it.kind == "" {
 		it.kind = "unknown"
@@ -269,8 +278,9 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) (item, e
 	if it.error == "" {
 		it.error = c.entry.LastError
 	}
+	it.fingerprint = cmp.Or(m.Memory.Fingerprint, c.entry.Fingerprint, job.Fingerprint(it.error))
 	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
-	return it, nil
+	return it
 }
 
 // delivery is a message of the DLQ as the ledger's rules want it.

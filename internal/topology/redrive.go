@@ -8,7 +8,7 @@ import (
 
 // Redrive are the numbers of the redrive function. Times that reach SQS are whole seconds.
 type Redrive struct {
-	// Timeout is the function's timeout; a message that a scan or a run holds stays hidden that long.
+	// Timeout is the function's timeout.
 	Timeout time.Duration
 	// PauseMargin is the time at the end of an invocation in which no cohort starts any more.
 	PauseMargin time.Duration
@@ -20,6 +20,12 @@ type Redrive struct {
 	EmptyReceives int
 	ReceiveWait   time.Duration
 
+	// Hide is how long a message that a scan or a run holds stays hidden; it is renewed.
+	Hide time.Duration
+	// GoneAfter is how long a run looks for messages that it did not receive before it calls them gone:
+	// longer than SQS's counts lag.
+	GoneAfter time.Duration
+
 	// PlanExpiry is how long a plan can become a run.
 	PlanExpiry time.Duration
 	// ApprovalAbove is the largest number of jobs that a plan redrives without an approval.
@@ -29,12 +35,13 @@ type Redrive struct {
 	Rate, MaxRate int
 	// BacklogLimit is the visible plus in-flight work of the lanes at which a run waits.
 	BacklogLimit int
-	// Canary is how many jobs go first, CanaryWait how long their entries may take to be final.
+	// Canary is how many jobs go first; CanaryWait is how long jobs may take to come to their ends, those
+	// of the canary and those of the run's end.
 	Canary     int
 	CanaryWait time.Duration
-	// Samples is how many of the other jobs a run watches. It stops when, of at least MinSample judged
-	// ones, more than MaxFailedPercent did not succeed or more than MaxDuplicatePercent were final already.
-	Samples, MinSample                    int
+	// Window is how many of the jobs last judged a run is judged by. It halts when, of at least MinSample,
+	// more than MaxFailedPercent did not succeed or more than MaxDuplicatePercent were final already.
+	Window, MinSample                     int
 	MaxFailedPercent, MaxDuplicatePercent int
 
 	// LockLease is how long a run's lock outlives its owner's last sign of life.
@@ -53,10 +60,11 @@ func DefaultRedrive() Redrive {
 		PauseMargin:  30 * time.Second,
 		ScanMessages: 10_000, ScanBytes: 1 << 30, ScanTime: 5 * time.Minute,
 		EmptyReceives: 3, ReceiveWait: 2 * time.Second,
+		Hide: 2 * time.Minute, GoneAfter: 2 * time.Minute,
 		PlanExpiry: 24 * time.Hour, ApprovalAbove: 100,
 		Rate: 10, MaxRate: 500, BacklogLimit: 1000,
 		Canary: 5, CanaryWait: 10 * time.Minute,
-		Samples: 50, MinSample: 5, MaxFailedPercent: 20, MaxDuplicatePercent: 50,
+		Window: 50, MinSample: 5, MaxFailedPercent: 20, MaxDuplicatePercent: 50,
 		LockLease: time.Minute, PollEvery: time.Second,
 		Retention: 400 * day,
 	}
@@ -67,6 +75,7 @@ func ScaledRedrive() Redrive {
 	r := DefaultRedrive()
 	r.Timeout, r.PauseMargin = 60*time.Second, 3*time.Second
 	r.ScanTime, r.ReceiveWait = 20*time.Second, 0
+	r.Hide, r.GoneAfter = 20*time.Second, 2*time.Second
 	r.CanaryWait, r.LockLease, r.PollEvery = 20*time.Second, 3*time.Second, 100*time.Millisecond
 	return r
 }
@@ -86,9 +95,12 @@ func (r Redrive) Validate(s Settings) error {
 		"scan time is %v, not below redrive timeout - pause margin = %v: a plan would be cut off", r.ScanTime, r.Timeout-r.PauseMargin)
 	must(r.ScanMessages >= 1 && r.ScanBytes >= MaxMessageBytes, "a scan of %d messages and %d bytes could not see one", r.ScanMessages, r.ScanBytes)
 	must(r.EmptyReceives >= 2, "empty receives is %d, but SQS may answer a receive with nothing although there is something", r.EmptyReceives)
+	must(r.Hide >= 10*time.Second && r.Hide <= MaxVisibility, "hide time is %v, not between 10 s and SQS's %v: what is held would be received again and again", r.Hide, MaxVisibility)
+	must(r.GoneAfter >= time.Second, "gone after is %v, below a second: messages that others hide would count as gone", r.GoneAfter)
 	must(r.PlanExpiry > 0 && r.PlanExpiry <= s.RedriveWindow,
 		"plan expiry is %v, not below the redrive window of %v", r.PlanExpiry, s.RedriveWindow)
 	must(r.Rate >= 1 && r.Rate <= r.MaxRate, "rate is %d, not between 1 and the maximum of %d", r.Rate, r.MaxRate)
+	must(r.Window >= r.MinSample, "window is %d, below the minimum sample of %d: no run could be halted", r.Window, r.MinSample)
 	must(r.Canary >= 1, "canary is %d, but a run without one cannot be judged", r.Canary)
 	must(r.MinSample >= 1 && r.MaxFailedPercent >= 0 && r.MaxFailedPercent < 100 && r.MaxDuplicatePercent > 0 && r.MaxDuplicatePercent <= 100,
 		"minimum sample %d, failed %d %% and duplicates %d %% would never stop a run", r.MinSample, r.MaxFailedPercent, r.MaxDuplicatePercent)

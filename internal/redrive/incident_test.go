@@ -1,0 +1,606 @@
+package redrive_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+)
+
+// retries is a worker of which every attempt fails, to be tried again later.
+func retries(class job.Class) func(*world, job.Message) {
+	return func(w *world, m job.Message) {
+		e := w.entries[keyOf(m)]
+		if e.Status != ledger.Pending {
+			return
+		}
+		e.Version, e.Attempts, e.LastClass, e.LastError = e.Version+1, e.Attempts+1, class, "503"
+		e.RetryAt = time.Now().Add(time.Hour)
+		w.entries[e.Key] = e
+	}
+}
+
+// dies makes the n-th job and all after it the broken worker's.
+func dies(n int, well, broken func(*world, job.Message)) func(*world, job.Message) {
+	seen := 0
+	return func(w *world, m job.Message) {
+		if seen++; seen < n {
+			well(w, m)
+		} else {
+			broken(w, m)
+		}
+	}
+}
+
+func (b *bench) wantHalt(got *redrive.Run, code redrive.Code, why string) {
+	b.Helper()
+	if got.State != redrive.Halted {
+		b.Errorf("state %s, want halted", got.State)
+	}
+	if got.Code != code {
+		b.Errorf("code %q (%s), want %q", got.Code, got.Why, code)
+	}
+	if !strings.Contains(got.Why, why) {
+		b.Errorf("why %q, want %q in it", got.Why, why)
+	}
+}
+
+func (b *bench) wantDone(got *redrive.Run, endings map[redrive.Ending]int) {
+	b.Helper()
+	if got.State != redrive.Done {
+		b.Errorf("state %s %s: %s, want done", got.State, got.Code, got.Why)
+	}
+	if fmt.Sprint(got.Endings) != fmt.Sprint(endings) {
+		b.Errorf("endings %v, want %v", got.Endings, endings)
+	}
+}
+
+func (b *bench) many(n int) {
+	b.Helper()
+	for i := range n {
+		b.isolated(fmt.Sprintf("j%04d", i), job.Transient)
+	}
+	b.Numbers.ApprovalAbove = max(b.Numbers.ApprovalAbove, n)
+}
+
+// A dependency that dies in the middle of a run halts it, however many jobs were well before.
+func TestADependencyThatDiesHaltsTheRun(t *testing.T) {
+	for name, broken := range map[string]func(*world, job.Message){
+		"and jobs are isolated again": isolatesAgain,
+		"and attempts fail":           retries(job.Transient),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = dies(520, completes(map[string]int{}), broken)
+				b.many(3000)
+				got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+				b.wantHalt(got, redrive.HaltFailures, "did not succeed")
+				if n := len(b.sentAt); n > 520+100 {
+					t.Errorf("%d sent, of which %d failed: halted too late", n, n-519)
+				}
+			})
+		})
+	}
+}
+
+// The last jobs are judged as well: a run does not end while they are open.
+func TestARunDoesNotEndBeforeItsJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var late []job.Message
+		done := completes(map[string]int{})
+		b.run = dies(8, done, func(_ *world, m job.Message) { late = append(late, m) })
+		b.many(10)
+		go func() {
+			time.Sleep(3 * time.Minute)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range late {
+				done(b.world, m)
+			}
+		}()
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 10})
+	})
+}
+
+// Jobs that nobody ran are no success and no failure: the run says so, and can be continued.
+func TestJobsThatDoNotRunHaltTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		paused := true
+		b.run = dies(8, done, func(w *world, m job.Message) {
+			if paused {
+				w.queues[job.Recovery] = append(w.queues[job.Recovery], &queued{Message: m})
+			} else {
+				done(w, m)
+			}
+		})
+		b.many(10)
+		plan := b.must(planOf(all)).Plan
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantHalt(got, redrive.HaltNotRun, "3 jobs were sent and have not run")
+		paused = false
+		b.settle()
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 10})
+		if n := len(b.sentAt); n != 10 {
+			t.Errorf("%d sent, want 10", n)
+		}
+	})
+}
+
+// A job that is still being retried at the end is told as that.
+func TestAJobThatIsStillRetriedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = dies(10, completes(map[string]int{}), retries(job.Transient))
+		b.many(10)
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 9, redrive.Retrying: 1})
+		if names := got.Names[redrive.Retrying]; len(names) != 1 {
+			t.Errorf("names %v, want the one job", names)
+		}
+		if got.EndedWell() {
+			t.Error("told as well ended")
+		}
+	})
+}
+
+// A throttled job is asked for patience: it is no verdict, and the run becomes slower.
+func TestThrottledJobsSlowTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		var waiting []job.Message
+		b.run = dies(6, done, func(w *world, m job.Message) {
+			retries(job.Throttled)(w, m)
+			waiting = append(waiting, m)
+		})
+		b.many(400)
+		go func() {
+			time.Sleep(90 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range waiting {
+				done(b.world, m)
+			}
+			b.run = done
+		}()
+		began := time.Now()
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 400})
+		n := 0
+		for _, at := range b.sentAt {
+			if at.Sub(began) < 90*time.Second {
+				n++
+			}
+		}
+		if n > 200 {
+			t.Errorf("%d sent in 90 s of throttling, want far fewer than the rate's 900", n)
+		}
+	})
+}
+
+// hidden hides what is on the DLQ, as another's look does.
+func (b *bench) hidden(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.queues[job.DLQ] {
+		m.visible = time.Now().Add(d)
+	}
+}
+
+// Messages that others hide, counts that lag and SQS's in-flight limit are no proof that a message is gone.
+func TestUnseenIsNotGone(t *testing.T) {
+	for name, hide := range map[string]func(*bench){
+		"hidden by another's look": func(b *bench) { b.hidden(time.Hour) },
+		"hidden, and the counts lag": func(b *bench) {
+			b.lag = time.Minute
+			b.queues[job.DLQ] = nil // as the counts still say
+			b.many(1)
+			b.hidden(time.Hour)
+		},
+		"at the in-flight limit": func(b *bench) { b.limit = 1; b.hidden(time.Hour) },
+		"hidden by one look after another": func(b *bench) {
+			b.hidden(30 * time.Second)
+			go func() {
+				for range 40 {
+					b.hidden(30 * time.Second)
+					time.Sleep(20 * time.Second)
+				}
+			}()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = completes(map[string]int{})
+				b.many(1)
+				plan := b.must(planOf(all)).Plan
+				saved := b.queues[job.DLQ]
+				hide(b)
+				b.mu.Lock()
+				if len(b.queues[job.DLQ]) == 1 {
+					b.queues[job.DLQ][0].Message = saved[0].Message
+				}
+				b.mu.Unlock()
+				got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+				b.wantHalt(got, redrive.HaltNotSeen, "were not seen")
+				if got.Unseen != 1 {
+					t.Errorf("%d unseen, want 1", got.Unseen)
+				}
+				time.Sleep(2 * time.Hour)
+				b.limit = 0
+				got = b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+				b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1})
+			})
+		})
+	}
+}
+
+func TestGoneTakesALongCleanLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		b.queues[job.DLQ] = b.queues[job.DLQ][1:]
+		began := time.Now()
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Gone: 1})
+		if took := time.Since(began); took < b.Numbers.GoneAfter {
+			t.Errorf("called gone after %v, want at least %v", took, b.Numbers.GoneAfter)
+		}
+		if names := fmt.Sprint(got.Names[redrive.Gone]); names != "[test/j0000]" {
+			t.Errorf("gone: %s, want [test/j0000]", names)
+		}
+	})
+}
+
+// Every continuation after a halt sends a canary first, and is judged by what it sends itself.
+func TestContinuationsStartWithAFreshCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = dies(100, completes(map[string]int{}), isolatesAgain)
+		b.many(1000)
+		plan := b.must(planOf(all)).Plan
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantHalt(got, redrive.HaltFailures, "did not succeed")
+		for round := range 3 { // nothing is mended yet
+			before := len(b.sentAt)
+			got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+			b.wantHalt(got, redrive.HaltCanary, "the canary failed")
+			if n := len(b.sentAt) - before; n != b.Numbers.Canary {
+				t.Errorf("round %d sent %d, want the canary's %d", round, n, b.Numbers.Canary)
+			}
+		}
+		if n := len(got.Halts); n != 4 {
+			t.Errorf("%d halts are kept as history, want 4", n)
+		}
+		b.run = completes(map[string]int{})
+		again := 1000 - b.on(job.DLQ) // what failed is there anew, what succeeded is not
+		got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
+		if got.State != redrive.Done {
+			t.Errorf("mended: %s %s", got.Code, got.Why)
+		}
+		if got.Endings[redrive.Again] != b.on(job.DLQ) {
+			t.Errorf("%d told as isolated again, the DLQ has %d", got.Endings[redrive.Again], b.on(job.DLQ))
+		}
+		if again != 99 {
+			t.Errorf("%d succeeded before, want 99", again)
+		}
+	})
+}
+
+func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		b.must(redrive.Request{Action: "stop", By: "bob", Reason: "incident"})
+		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "bob: incident")
+		for _, r := range []redrive.Request{{Action: "list"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
+			if got := b.ask(t.Context(), r); got.Switch == nil || !got.Switch.On || got.Switch.By != "bob" {
+				t.Errorf("%s does not name the switch: %+v", r.Action, got.Switch)
+			}
+		}
+		b.must(redrive.Request{Action: "resume", By: "bob", Reason: "over"})
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		if got == nil || got.State != redrive.Done {
+			t.Errorf("after that: %+v", got)
+		}
+	})
+}
+
+// Jobs of a kind that this version does not know would bounce, unjudged.
+func TestJobsOfAnUnknownKindAreNotRedriven(t *testing.T) {
+	b := newBench(t)
+	for i := range 90 {
+		b.put(job.DLQ, job.Message{Body: fmt.Sprintf(`{"kind":"newer","payload":{"id":"%d"}}`, i),
+			Memory: job.Memory{Class: job.Rejected, Cause: job.CausePermanent, Error: "kind is not known", At: time.Now()}})
+	}
+	b.refused(planOf(all), "90 never (its kind is not known to this version)")
+}
+
+// hiddenOn counts the messages of the DLQ that nobody can receive now.
+func (b *bench) hiddenOn() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.queues[job.DLQ] {
+		if m.visible.After(time.Now()) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestALookHidesNothingAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.latency = 30 * time.Millisecond
+		for i := range 10_000 {
+			b.put(job.DLQ, job.Message{Body: body(fmt.Sprint("j", i)), Memory: job.Memory{Class: job.Transient}})
+		}
+		b.must(redrive.Request{Action: "inspect"})
+		if n := b.hiddenOn(); n != 0 {
+			t.Errorf("%d messages are hidden after the look", n)
+		}
+		if b.longest > b.Numbers.Hide {
+			t.Errorf("messages were hidden for %v, want at most %v", b.longest, b.Numbers.Hide)
+		}
+	})
+}
+
+// What a look holds stays hidden while it goes on, however long that takes.
+func TestALongLookSeesEveryMessageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.ScanTime = time.Hour
+		b.latency = time.Second // 100 receives with their joins: longer than messages are hidden at a time
+		b.many(1000)
+		got := b.must(redrive.Request{Action: "inspect"})
+		if got.Scan.Seen != 1000 || got.Scan.Partial != "" {
+			t.Errorf("saw %d of 1000, partial %q", got.Scan.Seen, got.Scan.Partial)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, m := range b.queues[job.DLQ] {
+			if m.ReceiveCount != 1 {
+				t.Fatalf("%s was received %d times", m.ID, m.ReceiveCount)
+			}
+		}
+	})
+}
+
+func TestOneUnreadableEntryIsNamedAndStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(20)
+		b.unreadable = key("j0007")
+		resp := b.must(planOf(all))
+		if n := resp.Plan.Actions[redrive.Unsure]; n != 1 {
+			t.Errorf("actions %v, want one unsure", resp.Plan.Actions)
+		}
+		named := false
+		for _, g := range resp.Groups {
+			for _, s := range g.Samples {
+				named = named || s.Action == redrive.Unsure && s.Job == key("j0007")
+			}
+		}
+		if !named {
+			t.Errorf("the job is not named in %+v", resp.Groups)
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: resp.Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 19})
+		results := b.must(redrive.Request{Action: "discard", Messages: []string{b.queues[job.DLQ][0].ID}, By: "a", Reason: "b"}).Results
+		if len(results) != 1 || results[0].Result != "unsure" {
+			t.Errorf("discard %+v, want unsure", results)
+		}
+	})
+}
+
+func TestALookDuringARunReceivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(50)
+		req := planOf(all)
+		req.RatePerSecond = 1
+		plan := b.must(req).Plan
+		done := make(chan *redrive.Run)
+		go func() { done <- b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run }()
+		time.Sleep(10 * time.Second)
+		hidden := b.hiddenOn()
+		got := b.must(redrive.Request{Action: "inspect"})
+		if got.Run == nil || got.Run.ID != plan.Run {
+			t.Errorf("answered with run %+v, want %s", got.Run, plan.Run)
+		}
+		if n := b.hiddenOn(); n > hidden {
+			t.Errorf("the look hid %d messages", n-hidden)
+		}
+		b.refused(planOf(all), "is going on")
+		b.refused(redrive.Request{Action: "discard", Messages: []string{"m"}, By: "a", Reason: "b"}, "is going on")
+		b.wantDone(<-done, map[redrive.Ending]int{redrive.Succeeded: 50})
+	})
+}
+
+func TestAThrottledKeyIsNotForbidden(t *testing.T) {
+	for _, code := range []string{"KmsThrottled", "KMS.ThrottlingException"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.run = completes(map[string]int{})
+			b.many(20)
+			refusing := lanes.New(refusingSQS{code: code}, topology.QueueURLs{Recovery: "x"})
+			b.sendErr = func(m job.Message) error {
+				return refusing.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m}})[0]
+			}
+			plan := b.must(planOf(all)).Plan
+			b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltCall, "nothing of a cohort was confirmed")
+			b.sendErr = nil
+			b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 20})
+		})
+	}
+}
+
+// One job is one decision, however many messages it has on the DLQ.
+func TestCopiesAreOneDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.run = completes(effects)
+		b.many(10)
+		for range 3 {
+			for _, m := range slices.Clone(b.queues[job.DLQ])[:10] {
+				b.put(job.DLQ, m.Message)
+			}
+		}
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Redrive] != 10 || plan.Actions[redrive.Copy] != 30 {
+			t.Errorf("actions %v, want 10 to redrive and 30 copies", plan.Actions)
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 10, redrive.Copied: 30})
+		if n := len(b.sentAt); n != 10 {
+			t.Errorf("%d sent, want 10", n)
+		}
+		if n := b.on(job.DLQ); n != 0 {
+			t.Errorf("%d left on the DLQ", n)
+		}
+	})
+}
+
+// Another payload under the same key is no copy: neither message is touched.
+func TestAConflictIsNeverMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(2)
+		b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"j0000","more":1}}`, Memory: b.queues[job.DLQ][0].Memory})
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Conflict] != 2 {
+			t.Errorf("actions %v, want 2 in conflict", plan.Actions)
+		}
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+		if n := b.on(job.DLQ); n != 2 {
+			t.Errorf("%d left on the DLQ, want the 2 in conflict", n)
+		}
+	})
+}
+
+// A copy whose payload is spelled otherwise is a copy all the same.
+func TestACopyIsToldByItsPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(1)
+		b.put(job.DLQ, job.Message{Body: `{ "payload": {"id" : "j0000"}, "kind":"test" }`, Memory: b.queues[job.DLQ][0].Memory})
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1, redrive.Copied: 1})
+	})
+}
+
+// An approver sees what is approved: groups, samples, and what has changed since.
+func TestAnApproverSeesThePlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(4)
+		b.Unqualified, b.Numbers.ApprovalAbove = false, 1
+		plan := b.ask(through(t.Context(), "operate"), planOf(all)).Plan
+		change := func(id string, f func(*ledger.Entry)) {
+			e := b.entries[key(id)]
+			f(&e)
+			b.entries[key(id)] = e
+		}
+		change("j0000", func(e *ledger.Entry) { e.Status = ledger.Done })
+		change("j0001", func(e *ledger.Entry) { e.LastClass = job.Crashed })
+		change("j0002", func(e *ledger.Entry) { e.Redrives = 1 })
+		seen := b.ask(through(t.Context(), "approve"), redrive.Request{Action: "status", Plan: plan.ID}).Plan
+		if seen == nil {
+			t.Fatal("the plan cannot be read through the alias approve")
+		}
+		if len(seen.Groups) != 1 || seen.Groups[0].Count != 4 || len(seen.Groups[0].Samples) == 0 {
+			t.Errorf("groups %+v, want one of 4 with samples", seen.Groups)
+		}
+		d := seen.Drift
+		if d == nil || d.Final != 1 || d.Guarded != 1 || d.Redriven != 1 || d.Unread != 0 {
+			t.Errorf("drift %+v, want one final, one guarded, one redriven", d)
+		}
+	})
+}
+
+// An approval covers what it showed.
+func TestAJobThatBecameCrashedNeedsAnotherApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		e := b.entries[key("j0001")]
+		e.LastClass = job.Crashed
+		b.entries[key("j0001")] = e
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
+		if e := b.entry("j0001"); e.Status != ledger.Isolated || e.Redrives != 0 {
+			t.Errorf("it was redriven: %s, generation %d", e.Status, e.Redrives)
+		}
+	})
+}
+
+// A job that nobody wants any more is no failure of the run.
+func TestExpiredJobsDoNotFailTheCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		soon := time.Now().Add(time.Minute)
+		type payload struct {
+			ID string `json:"id"`
+		}
+		b.kinds = job.NewCatalogue(job.Define(job.Definition[payload]{Name: "test",
+			Key:       func(p payload) (string, []string) { return p.ID, nil },
+			ExpiresAt: func(p payload) time.Time { return map[string]time.Time{"j0001": soon}[p.ID] }}))
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		time.Sleep(2 * time.Minute)
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
+		b.refused(planOf(all), "1 expired")
+	})
+}
+
+// Errors that differ in numbers and ids alone are one group, and one selector.
+func TestGroupsByFingerprint(t *testing.T) {
+	b := newBench(t)
+	for i := range 6 {
+		b.isolated(fmt.Sprint("j", i), job.Transient)
+		m := b.queues[job.DLQ][i]
+		m.Memory.Error = fmt.Sprintf("dial 10.0.0.%d: connection refused", i)
+		if i >= 4 {
+			m.Memory.Error = fmt.Sprintf("record %d is missing", i)
+		}
+		m.Memory.Fingerprint = job.Fingerprint(m.Memory.Error)
+	}
+	groups := b.must(redrive.Request{Action: "inspect"}).Groups
+	if len(groups) != 2 || groups[0].Count != 4 || groups[1].Count != 2 {
+		t.Fatalf("groups %+v, want 4 and 2", groups)
+	}
+	for name, f := range map[string]*redrive.Filter{
+		"by fingerprint": {Fingerprints: []string{groups[1].Fingerprint}},
+		"by text":        {ErrorText: "IS MISSING"},
+	} {
+		if plan := b.must(planOf(f)).Plan; plan.Selected != 2 {
+			t.Errorf("%s: %d selected, want 2", name, plan.Selected)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package redrive_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+)
+
+func TestAnApprovedPlanCanBeWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(3)
+		b.Numbers.ApprovalAbove = 1
+		plan := b.must(planOf(all)).Plan
+		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "seen"})
+		got := b.must(redrive.Request{Action: "revoke", Plan: plan.ID, By: "eve", Reason: "the wrong ones"}).Run
+		if got.State != redrive.Revoked || got.RevokedBy != "eve" {
+			t.Errorf("state %s by %q, want revoked by eve", got.State, got.RevokedBy)
+		}
+		if got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; got.State != redrive.Revoked {
+			t.Errorf("a withdrawn plan became a run that is %s", got.State)
+		}
+		if n := len(b.sentAt); n != 0 {
+			t.Errorf("%d sent", n)
+		}
+		if listed := b.must(redrive.Request{Action: "list"}).Runs; len(listed) != 1 || listed[0].State != redrive.Revoked {
+			t.Errorf("listed %+v", listed)
+		}
+	})
+}
+
+// Opened and never sent, a job is closed again by the revocation, with its generation given back.
+func TestRevocationClosesWhatWasOpenedAndNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		b.sendErr = func(job.Message) error { return errOutage }
+		b.must(redrive.Request{Action: "run", Plan: plan.ID})
+		if e := b.entry("j0000"); e.Status != ledger.Pending || e.Redrives != 1 {
+			t.Fatalf("not opened: %+v", e)
+		}
+		b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"})
+		for _, id := range []string{"j0000", "j0001", "j0002"} {
+			e := b.entry(id)
+			if e.Status != ledger.Isolated || e.Cause != job.CauseRevoked {
+				t.Errorf("%s is %s, cause %s, want isolated and revoked", id, e.Status, e.Cause)
+			}
+			if e.Redrives != 0 {
+				t.Errorf("%s spent %d generations, want 0", id, e.Redrives)
+			}
+		}
+		b.sendErr, b.run = nil, completes(map[string]int{})
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 3})
+	})
+}
+
+// A revocation that comes while the last cohort is sent ends the run in order.
+func TestRevocationDuringTheLastCohort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(1)
+		plan := b.must(planOf(all)).Plan
+		b.onSend = func() {
+			b.onSend = nil
+			b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"})
+		}
+		got, err := b.try(t.Context(), redrive.Request{Action: "run", Plan: plan.ID})
+		if err != nil {
+			t.Fatalf("the function failed: %v", err)
+		}
+		if got.Run.State != redrive.Revoked || !strings.Contains(got.Run.Why, "wrong") {
+			t.Errorf("run %s: %s, want revoked", got.Run.State, got.Run.Why)
+		}
+	})
+}
