@@ -464,7 +464,11 @@ func TestNoCycle(t *testing.T) {
 }
 
 func TestFolderDoesNotMatter(t *testing.T) {
-	one, two := templateOf(t, defaults()), templateOf(t, defaults())
+	one := standardTemplate(t)
+	two, err := synthesise(t.TempDir(), defaults(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !bytes.Equal(one.raw, two.raw) {
 		t.Error("two folders, two templates")
 	}
