@@ -581,7 +581,7 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 		rate = fmt.Sprintf("%d per second", p.RatePerSecond)
 		takes = "about " + (time.Duration(p.Actions[redrive.Redrive]/p.RatePerSecond+1) * time.Second).String()
 	}
-	row(w, "canary", p.Canary)
+	row(w, "canary", strings.Trim(fmt.Sprint(p.Stages), "[]")+" jobs, judged before the rest")
 	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
 	row(w, "expires", when(p.ExpiresAt, now))
 	switch {

@@ -116,7 +116,8 @@ type Plan struct {
 	Drift *Drifted `json:"drift,omitempty"`
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
-	Canary        int `json:"canary"`
+	// Stages are how many jobs go first, each stage judged before the next one goes.
+	Stages []int `json:"stages"`
 	// People says that jobs without a key are among them, whose canary people have to judge.
 	People bool `json:"people,omitempty"`
 
@@ -222,6 +223,8 @@ const (
 	HaltNotRun Code = "not-run"
 	// HaltUnsettled: of some messages nothing was confirmed.
 	HaltUnsettled Code = "unsettled"
+	// HaltExpired: the plan expired before everything of it was sent.
+	HaltExpired Code = "expired"
 	// HaltForbidden: SQS takes no message at all until somebody allows it.
 	HaltForbidden Code = "forbidden"
 )

@@ -238,13 +238,24 @@ func TestKillSwitch(t *testing.T) {
 
 // Over 30 seconds within 10 % of the rate, and in no window of a second more than the rate and a burst.
 func TestRate(t *testing.T) {
-	for _, rate := range []int{1, 3, 10, 25, 100} {
-		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+	for _, test := range []struct {
+		rate    int
+		latency time.Duration
+	}{
+		{1, time.Millisecond}, {3, time.Millisecond}, {10, 50 * time.Millisecond}, {25, 20 * time.Millisecond},
+		{100, 50 * time.Millisecond}, {500, 5 * time.Millisecond}, {500, 20 * time.Millisecond}, {500, 50 * time.Millisecond},
+	} {
+		rate := test.rate
+		t.Run(fmt.Sprint(rate, " at ", test.latency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				b.latency = time.Millisecond
+				b.latency = test.latency
 				b.run = completes(map[string]int{})
-				total := rate*40 + b.Numbers.Canary
+				seconds := 30
+				if rate > 100 {
+					seconds = 6
+				}
+				total := rate*(seconds+4) + b.Numbers.Canary
 				for i := range total {
 					b.isolated(fmt.Sprint("j", i), job.Transient)
 				}
@@ -255,13 +266,14 @@ func TestRate(t *testing.T) {
 				if got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; got.State != redrive.Done {
 					t.Fatalf("run %+v", got)
 				}
-				burst := min(10, rate)
+				burst := max(min(10, rate), rate/2)
 				for i, at := range b.sentAt {
 					n := 0
 					for _, other := range b.sentAt[i:] {
-						if other.Sub(at) < time.Second {
-							n++
+						if other.Sub(at) >= time.Second {
+							break
 						}
+						n++
 					}
 					if n > rate+burst {
 						t.Fatalf("%d in one second from %v", n, at)
@@ -271,15 +283,15 @@ func TestRate(t *testing.T) {
 				from := b.sentAt[b.Numbers.Canary]
 				n := 0
 				for _, at := range b.sentAt[b.Numbers.Canary:] {
-					if at.Sub(from) < 30*time.Second {
+					if at.Sub(from) < time.Duration(seconds)*time.Second {
 						n++
 					}
 				}
-				if rate >= 10 && (n < 27*rate || n > 30*rate+burst) {
-					t.Errorf("%d in 30 s, want %d", n, 30*rate)
+				if rate >= 10 && (n < seconds*rate*9/10 || n > seconds*rate+burst) {
+					t.Errorf("%d in %d s, want %d", n, seconds, seconds*rate)
 				}
-				if n > 30*rate+burst {
-					t.Errorf("%d in 30 s, above the rate of %d", n, rate)
+				if n > seconds*rate+burst {
+					t.Errorf("%d in %d s, above the rate of %d", n, seconds, rate)
 				}
 			})
 		})
