@@ -174,10 +174,10 @@ func (s *Service) readPlan(ctx context.Context, id string) (Plan, Record, error)
 	return p, rec, err
 }
 
-// indexed is a line of the index that list reads.
+// indexed is a line of the index that list reads. A discard has no plan.
 type indexed struct {
 	Run  string    `json:"run"`
-	Plan string    `json:"plan"`
+	Plan string    `json:"plan,omitempty"`
 	At   time.Time `json:"at"`
 }
 
@@ -209,6 +209,8 @@ const (
 	HaltCall Code = "call-failed"
 	// HaltSwitch: the kill switch is on, or cannot be read.
 	HaltSwitch Code = "switch"
+	// HaltStopped: somebody stopped this run.
+	HaltStopped Code = "stopped"
 	// HaltCanary: the canary did not succeed, or did not end in time.
 	HaltCanary Code = "canary"
 	// HaltFailures: too many of the jobs last judged did not succeed.

@@ -145,11 +145,16 @@ func (d *drive) save(ctx context.Context) error {
 	d.run.UpdatedAt = d.s.now().UTC()
 	rec, err := d.s.put(ctx, d.rec, d.run)
 	if errors.Is(err, ErrChanged) {
-		if now, _, err := d.s.readRun(ctx, d.run.ID); err != nil {
+		now, rec, err := d.s.readRun(ctx, d.run.ID)
+		switch {
+		case err != nil:
 			return err
-		} else if now.State == Revoked {
+		case now.State == Revoked:
 			d.run = now
 			return &ended{state: Revoked, why: now.Why}
+		case now.State == Halted && now.Code == HaltStopped && now.Rounds == d.run.Rounds:
+			d.rec = rec
+			return halt(HaltStopped, "%s", now.Why)
 		}
 		return errLost
 	}

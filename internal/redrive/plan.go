@@ -103,7 +103,10 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if err := s.create(ctx, pkPlan(p.ID), skPlan, p); err != nil {
 		return Plan{}, nil, sc, err
 	}
-	return p, items, sc, s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At})
+	if err := s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At}); err != nil {
+		return Plan{}, nil, sc, err
+	}
+	return p, items, sc, s.record(ctx, []AuditRecord{s.deed(req, p.ID, auditPlanned)})
 }
 
 func digest(f Filter, targets []target) (string, error) {

@@ -521,8 +521,8 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	reads := map[string]bool{"inspect": true, "status": true, "list": true}
-	if len(redrive.Actions()) != 11 {
+	reads := map[string]bool{"audit": true, "inspect": true, "status": true, "list": true}
+	if len(redrive.Actions()) != 12 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {
@@ -658,15 +658,28 @@ func TestDiscard(t *testing.T) {
 		for _, r := range got.Results {
 			results[r.Message] = r.Result
 		}
-		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "refused", claimed: "refused", foreign: "refused", big: "refused", "m-x": "not-seen"}
+		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "refused", claimed: "refused", foreign: "discarded", big: "discarded", "m-x": "not-seen"}
 		if fmt.Sprint(results) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", results, want)
 		}
 		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
-		if b.on(job.DLQ) != 4 {
+		if b.on(job.DLQ) != 2 {
 			t.Errorf("%d left", b.on(job.DLQ))
+		}
+		// The audit gives back every byte, also of what did not fit one item.
+		run := ""
+		for k, r := range b.docs {
+			if k[0] == "index" && strings.HasPrefix(k[1], "run#d-") {
+				run = strings.TrimPrefix(r.SK, "run#")
+			}
+		}
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: big, Payload: true}); shown.Body != string(noise) {
+			t.Errorf("the audit gives back %d bytes that are not the %d that were discarded", len(shown.Body), len(noise))
+		}
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: foreign, Payload: true}); shown.Body != "what is this" {
+			t.Errorf("the audit gives back %q", shown.Body)
 		}
 		// A second copy of the discarded job does not run, and is removed by a redrive.
 		b.put(job.DLQ, job.Message{Body: body("a")})
