@@ -17,17 +17,22 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z_-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: bin/acklast ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
-	@./bin/acklast demo
+demo: ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
+	@echo "Building the demo. The first time this compiles the embedded AWS: one to three minutes on two cores."
+	@mkdir -p bin && $(GO) build -o bin/demo ./internal/demo/play && ./bin/demo
 
 .PHONY: local
-local: bin/acklast ## Run the embedded AWS with the worker until Ctrl-C
+local: bin/acklast bin/desk ## Run the embedded AWS with the worker until Ctrl-C
 	@./bin/acklast local
 
 .PHONY: bin/acklast
 bin/acklast:
 	@echo "Building acklast. The first time this compiles the embedded AWS: one to three minutes on two cores."
 	@$(GO) build -o bin/acklast ./cmd/acklast
+
+.PHONY: bin/desk
+bin/desk:
+	@$(GO) build -o bin/desk ./internal/kinds/reservation/desk
 
 .PHONY: build
 build: ## Build the Lambda binaries for arm64 into dist/

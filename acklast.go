@@ -63,6 +63,9 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
+		if x, ok := runner.(Explainer); ok {
+			running.Explain = x.Explain
+		}
 		of := func(ctx context.Context, delivery job.Delivery) (*Job[P], error) {
 			payload, ok := delivery.Payload.(P)
 			if !ok {
@@ -232,6 +235,9 @@ func (a *attempt) committing(outcome string, err error) error {
 	return err
 }
 
+// errNoCommit: Run returned nil without a commit, which is a mistake in the kind.
+var errNoCommit = errors.New("the kind's Run returned nil without a commit")
+
 func (a *attempt) result(err error) job.Result {
 	if a.committed {
 		return job.Result{Verdict: job.Committed, Detail: a.outcome}
@@ -240,7 +246,7 @@ func (a *attempt) result(err error) job.Result {
 		return *a.ended
 	}
 	if err == nil {
-		err = errors.New("the kind's Run returned without a commit")
+		err = errNoCommit
 	}
 	return ledger.ResultOf(err, a.delivery.Token, a.services.Now())
 }

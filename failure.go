@@ -1,9 +1,11 @@
 package acklast
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 )
@@ -32,6 +34,17 @@ func NotBefore(t time.Time, why string) error {
 // Contended returns the error of a run that attempted nothing, because its records kept changing. It
 // spends no attempt and is tried again soon.
 func Contended(why string) error { return fmt.Errorf("%s: %w", why, ledger.ErrContended) }
+
+// DynamoDBError returns what the error of a DynamoDB call of your own means to the worker. Throttling, a
+// time-out or an outage is the database's trouble and not the job's: it spends no attempt. A conflict with
+// another write counts as Contended. Look for a failed condition before you call this.
+func DynamoDBError(err error) error {
+	translated := dynamo.Translate(err)
+	if condition := (*dynamo.ConditionError)(nil); errors.As(translated, &condition) {
+		return err
+	}
+	return translated
+}
 
 // Invalid returns the error of a payload that can never be read, for a Definition's Check.
 func Invalid(format string, args ...any) error { return job.InvalidPayload(format, args...) }

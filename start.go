@@ -124,15 +124,22 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		return err
 	}
 	db := awsclient.DynamoDB(aws)
-	log := telemetry.NewLogger(p.out, config.LogLevel)
+	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
 	reading := catalogue(kinds)
+	log := telemetry.NewLogger(p.out, config.LogLevel)
+	explaining := &starts{kinds: kinds, services: Services{
+		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
+		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
+		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
+	}}
 	service := redrive.New(config, redrive.Dependencies{
-		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
+		Ledger: store,
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    redrive.NewStore(db, config.Names.OperationsTable),
 		Kinds:    reading,
+		Start:    explaining.start,
 		Log:      log,
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
 		Now:      time.Now,

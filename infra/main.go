@@ -60,7 +60,11 @@ func newStack(app awscdk.App, s Settings, dist string) awscdk.Stack {
 	props := s.props()
 	props.WorkerCode = stack.BuiltAt(filepath.Join(dist, "worker"))
 	props.RedriveCode = stack.BuiltAt(filepath.Join(dist, "redrive"))
-	stack.New(st, "Default", props)
+	system := stack.New(st, "Default", props)
+	for _, arn := range s.senders() {
+		serviceOf(arn).allow(system, arn)
+	}
+	newDesk(st, system)
 	if s.AlarmEmail == "" && s.AlarmTopicARN == "" {
 		awscdk.Annotations_Of(st).AddInfo(jsii.String("the alarms tell nobody: set alarmEmail or alarmTopicArn"))
 	}

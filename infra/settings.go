@@ -33,12 +33,17 @@ type Settings struct {
 	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
 	// that slog names. Metrics are log lines too, of a level that passes every filter.
 	LogLevel slog.Level
-	// CustomerKey encrypts queues and tables under a KMS key of the stack's own.
-	CustomerKey bool
+	// CustomerKey encrypts queues and tables under a KMS key of the stack's own. KeepKey keeps a key that is
+	// no longer used, for what still waits under it.
+	CustomerKey, KeepKey bool
 	// DeletionProtection refuses to delete the tables and the stack, until it is taken away again.
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
 	DestroyData bool
+	// Paused are the lanes that are deployed paused: source, recovery, or both with a comma.
+	Paused string
+	// Senders are the ARNs of the SNS topics, EventBridge rules and S3 buckets that may send jobs, separated by commas.
+	Senders string
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
@@ -100,12 +105,26 @@ var settings = []setting{
 	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
 	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
 	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
-	yesNo("customerKey", func(s *Settings) *bool { return &s.CustomerKey }),
+	{"customerKey", func(s *Settings, v string) error {
+		switch v {
+		case "true":
+			s.CustomerKey = true
+		case "false":
+			s.KeepKey = true // Whoever says false may have said true before.
+		case "none":
+		default:
+			return errors.New("want true, false or none")
+		}
+		return nil
+	}},
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	{"paused", func(s *Settings, v string) error { s.Paused = v; return nil }},
+	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
 }
@@ -153,8 +172,8 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	for _, one := range settings {
 		known[Prefix+one.name] = true
 		if v, given := context[Prefix+one.name]; given {
-			if err := one.set(&s, fmt.Sprint(v)); err != nil {
-				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, fmt.Sprint(v), err))
+			if err := one.set(&s, text(v)); err != nil {
+				errs = append(errs, fmt.Errorf("%s%s is %q: %w", Prefix, one.name, text(v), err))
 			}
 		}
 	}
@@ -172,6 +191,29 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	}
 	return s, nil
 }
+
+// text is a value as the command line would give it; a list is separated by commas.
+func text(v any) string {
+	if list, ok := v.([]any); ok {
+		all := make([]string, len(list))
+		for i := range list {
+			all[i] = fmt.Sprint(list[i])
+		}
+		return strings.Join(all, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// words are the parts of a list.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// The lanes, as the setting paused names them.
+const (
+	laneSource   = "source"
+	laneRecovery = "recovery"
+)
 
 var (
 	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -200,6 +242,12 @@ func (s Settings) validate() error {
 		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
 	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
 		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
+	for _, lane := range words(s.Paused) {
+		must(lane == laneSource || lane == laneRecovery, "paused has %q, want source or recovery", lane)
+	}
+	for _, arn := range s.senders() {
+		must(serviceOf(arn) != nil, "senders has %q, want the ARN of an SNS topic, an EventBridge rule or an S3 bucket", arn)
+	}
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
 }
@@ -221,6 +269,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"providerDeduplicates", r.Abilities.Deduplicates, http},
 		{"providerLooksUp", r.Abilities.LooksUp, http},
 		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"providerBareYes", r.BareYes != "", http},
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
 	}
@@ -238,9 +287,10 @@ func (s Settings) checkRegion(region string) error {
 func (s Settings) props() stack.Props {
 	p := stack.Props{
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
-		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, DeletionProtection: s.DeletionProtection,
+		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
 		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail,
 	}
+	p.PauseSource, p.PauseRecovery = slices.Contains(words(s.Paused), laneSource), slices.Contains(words(s.Paused), laneRecovery)
 	if s.AlarmTopicARN != "" {
 		p.AlarmTopicARNs = []string{s.AlarmTopicARN}
 	}

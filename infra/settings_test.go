@@ -77,11 +77,13 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
 		{`SES's configuration set is "all/*", but its name has`, map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
+		{`paused has "dlq", want source or recovery`, set("paused", "source,dlq")},
+		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
 		{`acklast:batchSize is "ten": want a whole number`, set("batchSize", "ten")},
 		{`acklast:laneVisibility is "180": want a duration such as 30s`, set("laneVisibility", 180)},
 		{`acklast:laneRetention is "xd": want a duration`, set("laneRetention", "xd")},
-		{`acklast:customerKey is "maybe": want true or false`, set("customerKey", "maybe")},
+		{`acklast:customerKey is "maybe": want true, false or none`, set("customerKey", "maybe")},
 	} {
 		_, err := ParseSettings(c.set)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -100,6 +102,31 @@ func TestAlarmTopicLiesInTheRegion(t *testing.T) {
 	} {
 		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", region, err, want)
+		}
+	}
+}
+
+// A key is dropped only by a word of its own: false follows true, and messages still wait under the key.
+func TestCustomerKeyIsKeptUntilToldOtherwise(t *testing.T) {
+	for value, want := range map[any][2]bool{true: {true, false}, "false": {false, true}, "none": {false, false}} {
+		s, err := ParseSettings(set("customerKey", value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.props(); p.CustomerKey != want[0] || p.KeepKey != want[1] {
+			t.Errorf("%v: uses the key %v, keeps it %v", value, p.CustomerKey, p.KeepKey)
+		}
+	}
+}
+
+func TestPausedNamesLanes(t *testing.T) {
+	for paused, want := range map[string][2]bool{"": {}, "source": {true, false}, "recovery, source": {true, true}} {
+		s, err := ParseSettings(set("paused", paused))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.props(); p.PauseSource != want[0] || p.PauseRecovery != want[1] {
+			t.Errorf("%q pauses source %v, recovery %v", paused, p.PauseSource, p.PauseRecovery)
 		}
 	}
 }

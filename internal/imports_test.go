@@ -27,17 +27,19 @@ var mayUse = map[string][]string{
 	"functions":                    {},
 	"infra":                        {"infra", "infra/"},
 	"cmd":                          {"cmd/"},
-	"internal/demo":                {"cmd/"},
-	"internal/local":               {"internal/local/", "internal/demo", "cmd/"},
+	"internal/demo":                {"internal/demo/"},
+	"internal/local":               {"internal/local/", "internal/demo", "internal/demo/", "cmd/"},
 	"internal/local/faults":        {"internal/demo"},
 	"internal/local/fakeprovider":  {"internal/demo", "internal/local", "cmd/"},
-	"internal/dynamo":              {".", "internal/kinds/", "internal/redrive", "internal/local", "internal/demo", "cmd/"},
+	"internal/dynamo":              {".", "internal/redrive", "internal/local", "internal/demo", "cmd/"},
 	"internal/lanes":               {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
 	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":             {".", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":             {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/effect":              {"."},
-	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra"},
+	"internal/memdb":               {"."},
+	"internal/kinds":               {"internal/kinds", "functions/", "internal/demo", "infra"},
+	"internal/kinds/reservation":   {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
 }
 
 // mayNeed lists, for some packages, all of the module that they may import.
@@ -46,6 +48,7 @@ var mayNeed = map[string][]string{
 	"internal/job":                {},
 	"internal/env":                {},
 	"internal/version":            {},
+	"internal/memdb":              {},
 	"internal/capacity":           {},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},
@@ -131,15 +134,17 @@ func allowed(users []string, name string) bool {
 	})
 }
 
-// reaches lists, for the parts that an adopter's binary is made of, the clients of AWS services that they
+// reaches lists, for the parts that an adopter's binaries are made of, the clients of AWS services that they
 // may reach, however far down.
 var reaches = map[string][]string{
 	"internal/worker":  {"sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
+	// The last three sign in to AWS.
+	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "sqs", "sts", "signin", "sso", "ssooidc"},
 }
 
-// The engine knows no kind, and brings along no client but those it uses.
-func TestTheEngineReachesNoKind(t *testing.T) {
+// The engine and the command line tool know no kind, and bring along no client but those they use.
+func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	for name, clients := range reaches {
 		var errOut bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+name)

@@ -249,8 +249,9 @@ func (tm template) widgets(t *testing.T) []widget {
 
 func TestDashboard(t *testing.T) {
 	tm := standardTemplate(t)
-	if got := tm.Resources[tm.of("AWS::CloudWatch::Dashboard")[0]].Properties["DashboardName"]; got != "acklast" {
-		t.Errorf("name is %v", got)
+	// Dashboards are global: the name must differ in each region.
+	if got := tm.text(tm.Resources[tm.of("AWS::CloudWatch::Dashboard")[0]].Properties["DashboardName"]); got != "acklast-"+testRegion {
+		t.Errorf("name is %q", got)
 	}
 	shown := map[string][]string{}
 	for _, w := range tm.widgets(t) {

@@ -96,12 +96,14 @@ func TestGrantsAcrossStacks(t *testing.T) {
 	jobs := New(awscdk.NewStack(app, jsii.String("Jobs"), nil), "Orders", p)
 	web := awscdk.NewStack(app, jsii.String("Web"), nil)
 	jobs.GrantSend(role(web, "Producer"))
+	jobs.GrantCancel(role(web, "Canceller"))
 	jobs.GrantOperate(role(web, "Operator"))
 	jobs.GrantApprove(role(web, "Approver"))
 	tm := synth("Web")
 	for id, want := range map[string][]string{
-		"Producer": {"sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
-		"Approver": {"lambda:InvokeFunction RedriveAliasapprove"},
+		"Canceller": append(grid("LedgerTable", "dynamodb:GetItem", "dynamodb:UpdateItem"), grid("Key", keyActions...)...),
+		"Producer":  {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
+		"Approver":  {"lambda:InvokeFunction RedriveAliasapprove"},
 	} {
 		equal(t, id, imported(tm.allowed(t, id)), want)
 	}

@@ -78,11 +78,14 @@ func newDashboard(st *Stack) awscloudwatch.Dashboard {
 		widgets[i] = &rows[i]
 	}
 	return awscloudwatch.NewDashboard(st.scope, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{
-		DashboardName:   &st.props.Name,
+		DashboardName:   jsii.String(st.dashboardName()),
 		DefaultInterval: awscdk.Duration_Hours(jsii.Number(3)),
 		Widgets:         &widgets,
 	})
 }
+
+// dashboardName has the region, since dashboards belong to the account: two regions would fight for one.
+func (st *Stack) dashboardName() string { return st.props.Name + "-" + *st.stack.Region() }
 
 func graph(title string, width int, left []awscloudwatch.IMetric) awscloudwatch.GraphWidget {
 	return awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{

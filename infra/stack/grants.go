@@ -10,6 +10,11 @@ func (st *Stack) GrantSend(grantee awsiam.IGrantable) {
 	st.grant(grantee, st.sendStatements())
 }
 
+// GrantCancel lets a role of yours cancel jobs, as Client.Cancel does.
+func (st *Stack) GrantCancel(grantee awsiam.IGrantable) {
+	st.grant(grantee, st.cancelStatements())
+}
+
 // GrantOperate gives what the operators' managed policy gives: drive the redrive, pause the lanes, read
 // everything.
 func (st *Stack) GrantOperate(grantee awsiam.IGrantable) {

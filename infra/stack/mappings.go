@@ -13,15 +13,17 @@ type mappings struct{ source, recovery awslambda.EventSourceMapping }
 func newMappings(st *Stack) mappings {
 	n := st.props.Numbers
 	return mappings{
-		source:   newMapping(st, "SourceMapping", st.queues.source, n.SourceConcurrency),
-		recovery: newMapping(st, "RecoveryMapping", st.queues.recovery, n.RecoveryConcurrency),
+		source:   newMapping(st, "SourceMapping", st.queues.source, n.SourceConcurrency, st.props.PauseSource),
+		recovery: newMapping(st, "RecoveryMapping", st.queues.recovery, n.RecoveryConcurrency, st.props.PauseRecovery),
 	}
 }
 
-func newMapping(st *Stack, id string, lane awssqs.Queue, concurrency int) awslambda.EventSourceMapping {
+func newMapping(st *Stack, id string, lane awssqs.Queue, concurrency int, paused bool) awslambda.EventSourceMapping {
 	n := st.props.Numbers
 	props := &awslambda.EventSourceMappingProps{
-		Target:         st.worker.fn,
+		Target: st.worker.fn,
+		// Said in both cases: CloudFormation enables a mapping that it changes and that does not say.
+		Enabled:        jsii.Bool(!paused),
 		EventSourceArn: lane.QueueArn(),
 		BatchSize:      jsii.Number(n.BatchSize),
 		MaxConcurrency: jsii.Number(concurrency),

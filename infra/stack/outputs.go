@@ -21,10 +21,11 @@ func newOutputs(st *Stack) {
 		{"OperatorsPolicyArn", "Attach it to the role of those who operate", *st.policies.operators.ManagedPolicyArn()},
 		{"ApproversPolicyArn", "Attach it to the role of those who approve", *st.policies.approvers.ManagedPolicyArn()},
 		{"ReadOnlyPolicyArn", "Attach it to the role of those who look", *st.policies.readOnly.ManagedPolicyArn()},
+		{"SendersPolicyArn", "Attach it to the roles that send jobs", *st.policies.senders.ManagedPolicyArn()},
 		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(st.mappings.source, region)},
 		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(st.mappings.recovery, region)},
 		{"DashboardUrl", "The dashboard", "https://" + region + ".console.aws.amazon.com" +
-			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.props.Name},
+			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.dashboardName()},
 		{"Next", "Type this next", "AWS_REGION=" + region + " bin/acklast status --stack " + st.props.Name},
 	}
 	for _, name := range st.tables.names {

@@ -50,15 +50,17 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 // grantKey lets a function work with queues and tables under a key of the stack's own.
 func (st *Stack) grantKey(role awsiam.IRole) {
 	if st.key != nil {
-		// SQS: GenerateDataKey to send, Decrypt to receive. DynamoDB asks for the rest on the caller's
-		// behalf.
-		allow(role, []*string{st.key.KeyArn()}, "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext",
-			"kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo", "kms:DescribeKey")
+		allow(role, []*string{st.key.KeyArn()}, keyActions...)
 	}
 }
 
+// keyActions are what queues and tables under a key ask for. SQS: GenerateDataKey to send, Decrypt to
+// receive. DynamoDB asks for the rest on the caller's behalf.
+var keyActions = []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext",
+	"kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo", "kms:DescribeKey"}
+
 // policies are for people. Attach them to the roles of your organisation; nothing here makes one.
-type policies struct{ operators, approvers, readOnly awsiam.ManagedPolicy }
+type policies struct{ operators, approvers, readOnly, senders awsiam.ManagedPolicy }
 
 func newPolicies(st *Stack) policies {
 	// No names: those are an account's, and the same stack may live in two of its regions.
@@ -71,6 +73,7 @@ func newPolicies(st *Stack) policies {
 		operators: policy("Operators", "Operate "+st.props.Name+": drive the redrive, pause the lanes, read everything",
 			st.operateStatements()...),
 		approvers: policy("Approvers", "Approve in "+st.props.Name+": approve, discard and decide", st.approveStatements()...),
+		senders:   policy("Senders", "Send jobs to "+st.props.Name, st.sendStatements()...),
 		readOnly:  policy("ReadOnly", "Read "+st.props.Name+": status, tables, logs and metrics", st.readStatements()...),
 	}
 }
@@ -92,9 +95,18 @@ func (st *Stack) approveStatements() []awsiam.PolicyStatement {
 
 // sendStatements let a producer send jobs.
 func (st *Stack) sendStatements() []awsiam.PolicyStatement {
-	statements := []awsiam.PolicyStatement{statement(on(st.queues.source), "sqs:SendMessage")}
+	statements := []awsiam.PolicyStatement{statement(on(st.queues.source), "sqs:GetQueueUrl", "sqs:SendMessage")}
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, "kms:GenerateDataKey", "kms:Decrypt"))
+	}
+	return statements
+}
+
+// cancelStatements let a producer cancel jobs: read their entries and end them.
+func (st *Stack) cancelStatements() []awsiam.PolicyStatement {
+	statements := []awsiam.PolicyStatement{statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")}
+	if st.key != nil {
+		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
 	}
 	return statements
 }
@@ -135,7 +147,7 @@ func (st *Stack) index() *string {
 func (st *Stack) dashboardARN() *string {
 	return st.stack.FormatArn(&awscdk.ArnComponents{
 		Service: jsii.String("cloudwatch"), Region: jsii.String(""),
-		Resource: jsii.String("dashboard"), ResourceName: &st.props.Name,
+		Resource: jsii.String("dashboard"), ResourceName: jsii.String(st.dashboardName()),
 	})
 }
 

@@ -184,7 +184,7 @@ var mayRead = slices.Concat(
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
 	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
-	grid("cloudwatch:dashboard/acklast", "cloudwatch:GetDashboard"),
+	grid("cloudwatch:dashboard/acklast-eu-central-1", "cloudwatch:GetDashboard"),
 )
 
 func TestPeopleMay(t *testing.T) {
@@ -201,6 +201,7 @@ func TestPeopleMay(t *testing.T) {
 	}
 	equal(t, "read-only", plain("ReadOnly"), mayRead)
 	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
+	equal(t, "senders", plain("Senders"), grid("sqs:acklast-source", "sqs:GetQueueUrl", "sqs:SendMessage"))
 	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),

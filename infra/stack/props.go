@@ -86,6 +86,9 @@ type Props struct {
 	LogLevel slog.Level
 	// CustomerKey encrypts queues and tables under a KMS key of the system's own.
 	CustomerKey bool
+	// KeepKey keeps that key and the rights to it after CustomerKey was taken away: messages that wait stay
+	// encrypted under it, for as long as the DLQ keeps them, and so do the tables' backups.
+	KeepKey bool
 	// DeletionProtection refuses to delete the tables, until it is taken away again.
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
@@ -95,6 +98,10 @@ type Props struct {
 	// that receive them; the policy of each must let CloudWatch publish.
 	AlarmEmail     string
 	AlarmTopicARNs []string
+
+	// PauseSource and PauseRecovery deploy a lane paused, or keep it so. A later deployment without them
+	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
+	PauseSource, PauseRecovery bool
 
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
 	// SQS, DynamoDB and what the kinds call.

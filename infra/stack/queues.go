@@ -47,7 +47,7 @@ func newQueue(st *Stack, id, name string, retention time.Duration, props *awssqs
 	props.RetentionPeriod = seconds(retention)
 	props.EnforceSSL = jsii.Bool(true)
 	props.Encryption = awssqs.QueueEncryption_SQS_MANAGED
-	if st.key != nil {
+	if st.props.CustomerKey {
 		props.Encryption, props.EncryptionMasterKey = awssqs.QueueEncryption_KMS, st.key
 	}
 	props.RemovalPolicy = st.removal()

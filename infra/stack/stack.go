@@ -29,7 +29,7 @@ type Stack struct {
 	stack awscdk.Stack
 	props Props
 
-	key      awskms.Key // nil unless CustomerKey
+	key      awskms.Key // nil unless CustomerKey or KeepKey
 	queues   queues
 	tables   tables
 	worker   function
@@ -50,7 +50,7 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	}
 	st := &Stack{scope: constructs.NewConstruct(scope, &id), stack: awscdk.Stack_Of(scope), props: props}
 	st.claimName()
-	if props.CustomerKey {
+	if props.CustomerKey || props.KeepKey {
 		st.key = awskms.NewKey(st.scope, jsii.String("Key"), &awskms.KeyProps{
 			Description:       jsii.String("Encrypts the queues and tables of " + props.Name),
 			EnableKeyRotation: jsii.Bool(true),
@@ -121,7 +121,7 @@ func (st *Stack) ApproveAlias() awslambda.Alias { return st.redrive.approve }
 // Alarms are the alarms by name, such as "dlq-depth".
 func (st *Stack) Alarms() map[string]awscloudwatch.Alarm { return maps.Clone(st.alarms.byName) }
 
-// Key encrypts queues and tables; nil unless Props.CustomerKey.
+// Key encrypts queues and tables, or did so; nil unless Props.CustomerKey or Props.KeepKey.
 func (st *Stack) Key() awskms.Key { return st.key }
 
 // removal is what becomes of what holds data when the stack goes. A stack that could not be created

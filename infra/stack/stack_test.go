@@ -292,6 +292,9 @@ func TestMappings(t *testing.T) {
 		if tm.text(p["FunctionName"]) != "acklast-worker" || number(p["BatchSize"]) != float64(n.BatchSize) || p["MaximumBatchingWindowInSeconds"] != nil {
 			t.Errorf("%s: %v", id, p)
 		}
+		if p["Enabled"] != true {
+			t.Errorf("%s is paused", id)
+		}
 		if fmt.Sprint(p["MetricsConfig"]) != "map[Metrics:[EventCount]]" {
 			t.Errorf("%s: counts are %v", id, p["MetricsConfig"])
 		}
@@ -303,6 +306,19 @@ func TestMappings(t *testing.T) {
 	const arn = "arn:aws:sqs:eu-central-1:123456789012:"
 	if len(caps) != 2 || caps[arn+"acklast-source"] != float64(n.SourceConcurrency) || caps[arn+"acklast-recovery"] != float64(n.RecoveryConcurrency) {
 		t.Errorf("caps are %v", caps)
+	}
+}
+
+func TestLanesCanBeDeployedPaused(t *testing.T) {
+	p := defaults()
+	p.PauseRecovery = true
+	tm := templateOf(t, p)
+	for _, id := range tm.of("AWS::Lambda::EventSourceMapping") {
+		m := tm.Resources[id].Properties
+		source := strings.HasSuffix(tm.text(m["EventSourceArn"]), "-source")
+		if m["Enabled"] != source {
+			t.Errorf("%s: enabled is %v, want %v", id, m["Enabled"], source)
+		}
 	}
 }
 
@@ -395,6 +411,28 @@ func TestCustomerKeyEncryptsAndIsGranted(t *testing.T) {
 	}
 }
 
+// Taking the key away must not strand messages that wait under it.
+func TestAKeyIsKeptForWhatWaits(t *testing.T) {
+	used, kept := defaults(), defaults()
+	used.CustomerKey, kept.KeepKey = true, true
+	before, after := templateOf(t, used), templateOf(t, kept)
+	keys := after.of("AWS::KMS::Key")
+	equal(t, "keys", keys, before.of("AWS::KMS::Key"))
+	for _, id := range after.of("AWS::SQS::Queue") {
+		if p := after.Resources[id].Properties; p["KmsMasterKeyId"] != nil || p["SqsManagedSseEnabled"] != true {
+			t.Errorf("%s still encrypts under the key", id)
+		}
+	}
+	for _, id := range after.of("AWS::DynamoDB::Table") {
+		if sse := after.Resources[id].Properties["SSESpecification"]; sse != nil {
+			t.Errorf("%s still encrypts under the key: %v", id, sse)
+		}
+	}
+	for _, id := range []string{"WorkerRole", "RedriveRole", "Operators", "ReadOnly", "Senders"} {
+		equal(t, id, after.allowed(t, id), before.allowed(t, id))
+	}
+}
+
 func TestNoCycle(t *testing.T) {
 	graph := standardTemplate(t).graph()
 	const (
@@ -439,7 +477,7 @@ func TestOutputs(t *testing.T) {
 		"DLQUrl":             "https://sqs.eu-central-1.amazonaws.com/123456789012/acklast-dlq",
 		"WorkerFunctionName": "acklast-worker",
 		"LedgerTableName":    "acklast-ledger",
-		"DashboardUrl":       "https://eu-central-1.console.aws.amazon.com/cloudwatch/home?region=eu-central-1#dashboards/dashboard/acklast",
+		"DashboardUrl":       "https://eu-central-1.console.aws.amazon.com/cloudwatch/home?region=eu-central-1#dashboards/dashboard/acklast-eu-central-1",
 		"PauseSource":        "aws lambda update-event-source-mapping --region eu-central-1 --uuid <" + tm.of("AWS::Lambda::EventSourceMapping")[1] + "> --no-enabled",
 		"Next":               "AWS_REGION=eu-central-1 bin/acklast status --stack acklast",
 	} {

@@ -59,7 +59,7 @@ func newTable(st *Stack, t topology.Table) awsdynamodb.Table {
 	if t.TTL != "" {
 		props.TimeToLiveAttribute = &t.TTL
 	}
-	if st.key != nil {
+	if st.props.CustomerKey {
 		props.Encryption, props.EncryptionKey = awsdynamodb.TableEncryption_CUSTOMER_MANAGED, st.key
 	}
 	table := awsdynamodb.NewTable(st.scope, &id, props)

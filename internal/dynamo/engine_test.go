@@ -3,8 +3,10 @@ package dynamo_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync/atomic"
@@ -26,6 +28,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local/faults"
+	"acklast/internal/memdb"
 	aretry "acklast/internal/retry"
 	"acklast/internal/topology"
 )
@@ -72,6 +75,24 @@ func TestMinidyn(t *testing.T) {
 		t.Cleanup(srv.Close)
 		return srv.URL
 	}})
+}
+
+// The DynamoDB in memory, on which CheckKind tests kinds, has to keep what a Store relies on.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	memory := memdb.New()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, err := memory.Do(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		maps.Copy(w.Header(), out.Header)
+		w.WriteHeader(out.StatusCode)
+		_, _ = io.Copy(w, out.Body)
+	}))
+	t.Cleanup(srv.Close)
+	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, returnsItems: true, transacts: true, removes: true, indexesUpdates: true})
 }
 
 // bench is a store on tables of its own, with a proxy between the SDK and the engine.

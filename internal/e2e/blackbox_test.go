@@ -18,6 +18,7 @@ import (
 
 // First question: is a job visible no earlier than its time?
 func TestNoEffectBeforeTheChosenTime(t *testing.T) {
+	t.Parallel()
 	for name, undelayed := range map[string]bool{"SQS delays it": false, "it arrives early and hops": true} {
 		t.Run(name, func(t *testing.T) {
 			s := blackBox(t)
@@ -172,9 +173,12 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 	if e := s.ends(h, ledger.Done); e.Outcome != reservation.Released {
 		t.Errorf("the good neighbour: %+v", e)
 	}
-	for _, body := range bodies {
-		if m := s.takeFromDLQ(body); m.Memory.Class != job.Invalid || m.Memory.Error == "" {
-			t.Errorf("%.40q: memory %+v", body, m.Memory)
+	for body, m := range s.takeAllFromDLQ(bodies...) {
+		if m.Memory.Class != job.Invalid {
+			t.Errorf("%.40q: class %s, want %s", body, m.Memory.Class, job.Invalid)
+		}
+		if m.Memory.Error == "" {
+			t.Errorf("%.40q: the message does not say why it is invalid", body)
 		}
 	}
 }

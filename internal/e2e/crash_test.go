@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
@@ -15,42 +14,30 @@ import (
 	"acklast/internal/topology"
 )
 
-// brisk settings have the shortest visibility timeout that a worker timeout of a whole second allows, as
-// a crash costs one each.
-func brisk() topology.Settings {
-	s := topology.Scaled()
-	s.WorkerTimeout, s.LaneVisibility = time.Second, 6*time.Second
-	s.StartMargin, s.HandoverMargin = 300*time.Millisecond, 150*time.Millisecond
-	s.LeaseSkew = 100 * time.Millisecond
-	return s
-}
-
-// kills has SIGKILL sent to the worker's only process whenever it sends the operation with the text in
-// its body: the worker dies in the middle of that job. It is what an out-of-memory kill looks like.
-func (e *embedded) kills(operation, text string) (deaths func() int) {
-	var mu sync.Mutex
-	n := 0
+// kills sends SIGKILL to the worker's only process when it sends the operation with the text in its body:
+// the worker dies in the middle of that job, as it does when it runs out of memory. The request itself is
+// dropped. Times is how often; 0 is every time.
+func (e *embedded) kills(operation, text string, times int) (deaths func() int) {
+	var n atomic.Int32
 	e.faults.Add(faults.Rule{
-		Operation: operation,
+		Operation: operation, Times: times,
 		Match: func(body []byte) bool {
 			if !bytes.Contains(body, []byte(text)) {
 				return false
 			}
-			mu.Lock()
-			n++
-			mu.Unlock()
-			go e.env.Kill(0)
+			e.env.Kill(0) // returns when the process is dead, so one process makes one request
+			n.Add(1)
 			return true
 		},
-		Fault: faults.Delay(10 * time.Second), // it does not live to see the answer
+		Fault: faults.Refuse(),
 	})
-	return func() int { mu.Lock(); defer mu.Unlock(); return n }
+	return func() int { return int(n.Load()) }
 }
 
 // At low traffic the same ten messages come back together, and one of them kills the process each time.
 // Only that one ends on the DLQ.
 func TestAPoisonAmongNineInnocents(t *testing.T) {
-	e := newEmbeddedWith(t, brisk(), 1)
+	e := newEmbeddedWith(t, topology.Scaled(), 1)
 	e.env.Pause(job.Source)
 	var innocents []reservation.Hold
 	for i := range 8 {
@@ -61,7 +48,7 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	e.damaged(failing, 0)
 	e.place(failing)
 	poison := e.place(e.hold("poison", 1, 0))
-	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`)
+	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`, 0)
 	e.env.Resume(job.Source)
 
 	got := e.ends(poison, ledger.Isolated)
@@ -95,20 +82,27 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 // The process dies before the body is read: nobody knows the job, and its message is isolated all the
 // same.
 func TestACrashWhileDecoding(t *testing.T) {
-	e := newEmbeddedWith(t, brisk(), 1)
+	e := newEmbeddedWith(t, topology.Scaled(), 1)
 	body := `{"kind":"reservation.expire","payload":{"poison":"` + e.id + `"}}`
 	// From the third receive on it is struck before it is read. Killing at the strike is dying at the
 	// reading; before that, at the hand-over of what was read.
-	deaths := e.kills("UpdateItem", "#strikes/")
-	early := e.kills("SendMessageBatch", "poison")
+	early := e.kills("SendMessageBatch", "poison", 2)
+	unwritten := e.kills("UpdateItem", `"#strikes"`, 1)
+	// From then on the strike itself arrives, or it would not be there to count.
+	struck := e.killsAfter("UpdateItem", `"#strikes"`, 2)
 	e.send(body, nil)
-	e.until("it was received three times", func() bool { return deaths()+early() >= 3 })
-	// The strike itself must arrive, or it would not be there to count.
-	e.faults.Reset()
-	struck := e.killsAfter("UpdateItem", "#strikes/", 2)
 	m := e.fromDLQ(body)
-	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash || !strings.Contains(m.Memory.Error, "2 invocations") {
-		t.Errorf("memory %+v", m.Memory)
+	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
+		t.Errorf("isolated as %s, cause %s", m.Memory.Class, m.Memory.Cause)
+	}
+	if !strings.Contains(m.Memory.Error, "2 invocations") {
+		t.Errorf("the message does not name 2 invocations: %s", m.Memory.Error)
+	}
+	if n := early(); n != 2 {
+		t.Errorf("%d deaths at the hand-over, want 2", n)
+	}
+	if n := unwritten(); n != 1 {
+		t.Errorf("%d deaths before the strike was written, want 1", n)
 	}
 	if n := struck(); n != 2 {
 		t.Errorf("%d deaths at the strike, want 2", n)
@@ -117,41 +111,24 @@ func TestACrashWhileDecoding(t *testing.T) {
 	e.wantDLQ(1)
 }
 
-// killsAfter is kills once the request has had its effect, the first times it comes. Until it is dead
-// the process gets no other answer.
+// killsAfter is kills once the request has had its effect, whose answer never arrives.
 func (e *embedded) killsAfter(operation, text string, times int) (deaths func() int) {
-	var mu sync.Mutex
-	n, dying := 0, false
-	e.faults.Add(faults.Rule{
-		Match: func([]byte) bool { mu.Lock(); defer mu.Unlock(); return dying },
-		Fault: faults.Delay(10 * time.Second),
-	})
+	var n atomic.Int32
 	e.faults.Add(faults.Rule{
 		Operation: operation, Times: times,
-		Match: func(body []byte) bool {
-			if !bytes.Contains(body, []byte(text)) {
-				return false
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			n, dying = n+1, true
-			time.AfterFunc(100*time.Millisecond, func() {
-				e.env.Kill(0)
-				mu.Lock()
-				defer mu.Unlock()
-				dying = false
-			})
-			return true
-		},
-		Fault: faults.DropAnswer(),
+		Match: mentions(text),
+		Fault: faults.HoldAnswer(func() {
+			e.env.Kill(0)
+			n.Add(1)
+		}),
 	})
-	return func() int { mu.Lock(); defer mu.Unlock(); return n }
+	return func() int { return int(n.Load()) }
 }
 
 // A job that came back three times for other reasons is a suspect that behaves: it runs, and its strike
 // is cleared.
 func TestASuspectThatBehaves(t *testing.T) {
-	e := newEmbeddedWith(t, brisk(), 1)
+	e := newEmbeddedWith(t, topology.Scaled(), 1)
 	down := e.faults.Add(faults.Rule{Operation: "TransactWriteItems", Fault: faults.Error(400, "ThrottlingException", "slow down")})
 	h := e.place(e.hold("suspect", 1, 0))
 	e.until("it was left three times", func() bool { return e.tally.Of(e.key(h))[string(job.Left)] >= 3 })

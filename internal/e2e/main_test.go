@@ -8,11 +8,13 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -40,20 +42,32 @@ import (
 // bootstrap is the compiled worker.
 var bootstrap string
 
+// sideBySide is how many tests run at once unless -parallel says otherwise. They mostly wait for visibility
+// timeouts and delays, so the number of processors, the default, would leave the machine idle.
+const sideBySide = "8"
+
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
+		flag.Parse()
+		chosen := false
+		flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+		if !chosen {
+			if err := flag.Set("test.parallel", sideBySide); err != nil {
+				panic(err)
+			}
+		}
 		dir, err := os.MkdirTemp("", "acklast-e2e-")
 		if err != nil {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
 		if !deployed() {
-			root, ok := local.FindCheckout(".")
+			root, ok := local.FindModule(".")
 			if !ok {
 				panic("not in a checkout")
 			}
 			bootstrap = filepath.Join(dir, "bootstrap")
-			if err := local.BuildWorker(context.Background(), root, bootstrap, os.Stderr); err != nil {
+			if err := local.Build(context.Background(), root, "./functions/worker", bootstrap, os.Stderr); err != nil {
 				panic(err)
 			}
 		}
@@ -110,18 +124,29 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls topology
 	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
-	s.store = reservation.NewStore(s.db, s.ledger, names.Stack, time.Now)
-	s.desk = reservation.NewDesk(s.store, func(ctx context.Context, body string, notBefore time.Time) error {
-		m := lanes.Move{Message: job.Message{Body: body}}
-		if !s.undelayed {
-			m.Delay = time.Until(notBefore)
-		}
-		return s.queues.Send(ctx, job.Source, []lanes.Move{m})[0]
-	})
+	s.store = reservation.NewStore(s.db, names.Table, time.Now)
+	s.desk = reservation.NewDesk(s.store, producer{acklast.NewClient(cfg, names.Stack), s})
 	if err := s.store.CreateResource(t.Context(), s.room(), 100); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// producer is the stack's client, but for the delay of what it sends.
+type producer struct {
+	*acklast.Client
+	s *system
+}
+
+func (p producer) Send(ctx context.Context, m acklast.Message) error {
+	if !p.s.undelayed {
+		return p.Client.Send(ctx, m)
+	}
+	body, err := m.Body()
+	if err != nil {
+		return err
+	}
+	return p.s.queues.Send(ctx, job.Source, []lanes.Move{{Message: job.Message{Body: body}}})[0]
 }
 
 // shared is the one environment of all black-box tests.
@@ -296,7 +321,7 @@ func (s *system) send(body string, attributes map[string]job.Attribute) {
 
 func (s *system) body(h reservation.Hold) string {
 	s.Helper()
-	body, err := h.Job()
+	body, err := h.Job().Body()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -312,10 +337,14 @@ func (s *system) key(h reservation.Hold) string {
 	return key
 }
 
+// hanging is when a wait is given up. It only ends tests whose event never comes: no test is red because
+// the machine is slow.
+const hanging = 5 * time.Minute
+
 // until waits for something to become true.
 func (s *system) until(what string, happened func() bool) {
 	s.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(hanging)
 	for !happened() {
 		if time.Now().After(deadline) {
 			s.Fatalf("did not happen: %s", what)
@@ -377,26 +406,39 @@ func (s *system) depth(q job.Queue) lanes.Depth {
 	return d
 }
 
-// fromDLQ waits for the message with the body on the DLQ and returns it, invisible for a while. Other
-// messages become visible again at once.
-func (s *system) fromDLQ(body string) (found lanes.Received) {
+// fromDLQ waits for the message with the body on the DLQ and returns it, invisible for a few seconds.
+func (s *system) fromDLQ(body string) lanes.Received {
 	s.Helper()
-	// Two that search one queue hide each other's message again and again, in step.
+	return s.allFromDLQ(body)[body]
+}
+
+// allFromDLQ is fromDLQ for several bodies, which one search finds sooner than one search each. Other
+// messages become visible again when it ends.
+func (s *system) allFromDLQ(bodies ...string) map[string]lanes.Received {
+	s.Helper()
+	// Two searches of one queue at the same time hide each other's messages.
 	s.searching.Lock()
 	defer s.searching.Unlock()
-	s.until("the message is on the DLQ", func() bool {
+	found := map[string]lanes.Received{}
+	var others []job.Message
+	s.until("the messages are on the DLQ", func() bool {
 		received, err := s.queues.Receive(s.Context(), job.DLQ, 10, 5*time.Second, time.Second)
 		if err != nil {
 			s.Fatal(err)
 		}
-		ok := false
 		for _, m := range received {
-			if m.Body == body {
-				found, ok = m, true
+			if slices.Contains(bodies, m.Body) {
+				found[m.Body] = m
+			} else {
+				others = append(others, m.Message)
 			}
 		}
-		return ok
+		return len(found) == len(bodies)
 	})
+	if len(others) > 0 {
+		// Best effort: without it they come back by themselves after the visibility timeout.
+		_ = s.queues.Release(s.Context(), job.DLQ, others)
+	}
 	return found
 }
 
@@ -404,11 +446,19 @@ func (s *system) fromDLQ(body string) (found lanes.Received) {
 // operators find there. A test that fails before leaves its message, which helps to see why.
 func (s *system) takeFromDLQ(body string) lanes.Received {
 	s.Helper()
-	m := s.fromDLQ(body)
-	if err := s.queues.Delete(s.Context(), job.DLQ, []job.Message{m.Message})[0]; err != nil {
-		s.Fatal(err)
+	return s.takeAllFromDLQ(body)[body]
+}
+
+// takeAllFromDLQ is takeFromDLQ for several bodies.
+func (s *system) takeAllFromDLQ(bodies ...string) map[string]lanes.Received {
+	s.Helper()
+	taken := s.allFromDLQ(bodies...)
+	for _, m := range taken {
+		if err := s.queues.Delete(s.Context(), job.DLQ, []job.Message{m.Message})[0]; err != nil {
+			s.Fatal(err)
+		}
 	}
-	return m
+	return taken
 }
 
 // dry waits until no message is left on the lanes.

@@ -34,9 +34,9 @@ var redriver = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	root, _ := local.FindCheckout(".")
+	root, _ := local.FindModule(".")
 	out := filepath.Join(dir, "bootstrap")
-	return out, local.BuildFunction(context.Background(), root, "redrive", out, os.Stderr)
+	return out, local.Build(context.Background(), root, "./functions/redrive", out, os.Stderr)
 })
 
 // governed is a stack of this test's own with the redrive function, between which and AWS stands a
@@ -217,10 +217,7 @@ func TestRedriveOneOfMany(t *testing.T) {
 	// Bounded by count alone: how fast the machine is must not decide.
 	numbers.Timeout, numbers.ScanTime, numbers.ScanMessages = 15*time.Minute, 14*time.Minute, 20_000
 	g := newGoverned(t, numbers)
-	many := 10_000
-	if testing.Short() {
-		many = 1000
-	}
+	const many = 10_000
 	want := map[string]int{}
 	moves := make([]lanes.Move, 0, 1000)
 	flush := func() {
@@ -349,6 +346,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 
 // SIGKILL of the redrive process at every step, each on queues of its own: before the call and after it.
 func TestRedriveKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	needsEmbedded(t)
 	steps := map[string]struct {
 		operation string
@@ -412,7 +410,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				}()
 				select {
 				case <-hit:
-				case <-time.After(30 * time.Second):
+				case <-time.After(hanging):
 					t.Fatal("the step was never reached")
 				}
 				g.env.KillFunction(g.name)

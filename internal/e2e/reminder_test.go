@@ -135,6 +135,7 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 // The worker is killed after the provider has accepted and before the completion is written.
 func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 	needsEmbedded(t)
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		can    fakeprovider.Options
 		status ledger.Status
@@ -182,6 +183,7 @@ func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 // first one wakes up.
 func TestReminderOfAStoppedWorker(t *testing.T) {
 	needsEmbedded(t)
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		can   fakeprovider.Options
 		after bool // stopped after the acceptance, not before

@@ -101,10 +101,11 @@ func ambiguous(why string) job.Result {
 }
 
 // failed is the result of an attempt that holds its claim and failed. unresolved says that a call may
-// have been accepted.
+// have been accepted. Of the kind's error only class and text stay: one that wraps the ledger's trouble,
+// such as a read that Send made, would keep the failure from being recorded.
 func failed(err error, unresolved bool) job.Result {
 	f := job.AsFailure(err)
-	f.Unresolved = unresolved
+	f.Unresolved, f.Err = unresolved, errors.New(err.Error())
 	return job.Result{Err: f}
 }
 

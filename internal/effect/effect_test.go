@@ -959,3 +959,21 @@ func TestARequestIDIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// Trouble with a table inside Send is the attempt's failure. The worker must not take it for the
+// ledger's trouble, since the claim has to end.
+func TestSendsOwnTroubleIsNotTheLedgers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			return "", &effect.UnsentError{Err: fmt.Errorf("read the template: %w", ledger.ErrUnavailable)}
+		}
+		res := d.deliver("t1")
+		if got := class(t, res); got != job.ClassUnknown {
+			t.Errorf("class %s", got)
+		}
+		if errors.Is(res.Err, ledger.ErrUnavailable) {
+			t.Errorf("%v counts as the ledger's trouble", res.Err)
+		}
+	})
+}

@@ -96,24 +96,27 @@ type noTrace struct{}
 
 func (noTrace) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no answer") }
 
-// A redirect is the answer.
+// A redirect is the answer, also one that would change the method.
 func TestOneRequestFollowsNoRedirect(t *testing.T) {
-	requests := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests++
-		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	}))
-	t.Cleanup(srv.Close)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := effect.OneRequest(srv.Client(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusTemporaryRedirect || requests != 1 {
-		t.Errorf("status %d after %d requests, want 307 after 1", res.StatusCode, requests)
+	for _, status := range []int{http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
+		requests := 0
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			http.Redirect(w, r, "/elsewhere", status)
+		}))
+		t.Cleanup(srv.Close)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := effect.OneRequest(srv.Client(), req)
+		if err != nil {
+			t.Errorf("%d: %v", status, err)
+			continue
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != status || requests != 1 {
+			t.Errorf("status %d after %d requests, want %d after 1", res.StatusCode, requests, status)
+		}
 	}
 }

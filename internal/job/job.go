@@ -89,6 +89,15 @@ func decode(body []byte) (*wire, error) {
 	return w, nil
 }
 
+// Encode writes the envelope as a body that Decode reads.
+func (e Envelope) Encode() ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode job: %w", err)
+	}
+	return body, nil
+}
+
 func (e *Envelope) check() error {
 	if e.Kind == "" {
 		return invalid("kind is missing")

@@ -105,6 +105,15 @@ type Kind struct {
 	// their results in the same order. Both are nil for a kind without a batch form.
 	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
+	// Explain returns what the kind's own records say about a subject. It only reads. It is nil for a kind
+	// that explains nothing, and where jobs are only read.
+	Explain func(ctx context.Context, subject string) ([]Fact, error)
+}
+
+// Fact is one thing that a kind's own records say about a subject, such as state: held.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Definition describes a kind whose payloads are decoded into P, a struct of plain types with json

@@ -396,6 +396,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
 	b.deps = redrive.Dependencies{
+		Start:  func(context.Context, string) (job.Kind, error) { return job.Kind{}, nil },
 		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {

@@ -46,9 +46,12 @@ type Request struct {
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
-	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent, not-sent or drop.
+	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent,
+	// not-sent or drop. explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Subject is what explain asks all kinds about.
+	Subject string `json:"subject,omitempty"`
 }
 
 // Response is what the function answers. A request that is refused is no error of the function's.
@@ -73,6 +76,8 @@ type Response struct {
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
+
+	Explanations []Explanation `json:"explanations,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -114,6 +119,7 @@ var actions = map[string]action{
 	"revoke":  {do: (*Service).revoke, named: true},
 	"discard": {do: (*Service).discard, approver: true, named: true},
 	"decide":  {do: (*Service).decideJob, approver: true, named: true},
+	"explain": {do: (*Service).explain, reads: true},
 }
 
 // Actions are the names of all actions, in order.

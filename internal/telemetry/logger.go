@@ -13,6 +13,9 @@ const (
 	keyMessage   = "message"
 )
 
+// MessageDelivery is the message of the line that the worker writes for each delivery.
+const MessageDelivery = "delivery"
+
 // The keys of log attributes. No key holds a body, a payload or a recipient.
 const (
 	KeyRequestID    = "request_id"

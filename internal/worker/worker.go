@@ -338,5 +338,5 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	if s.err != nil {
 		add(telemetry.KeyError, job.SafeText(s.err.Error()))
 	}
-	h.log.LogAttrs(ctx, level, "delivery", attrs...)
+	h.log.LogAttrs(ctx, level, telemetry.MessageDelivery, attrs...)
 }

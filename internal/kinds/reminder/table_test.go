@@ -81,6 +81,7 @@ var cells = map[string]struct {
 	"404 of a proxy":               {fakeprovider.Foreign(404, html, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
 	"408":                          {fakeprovider.Foreign(408, `{"error":"timeout"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
 	"409":                          {fakeprovider.Foreign(409, `{"error":"in_progress"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"409 invalid recipient":        {fakeprovider.Foreign(409, `{"error":"invalid_recipient"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
 	"422 invalid recipient":        {fakeprovider.Refuse("invalid_recipient"), declined, terminal, terminal, terminal, [3]int{0, 0, 0}},
 	"429":                          {fakeprovider.Throttle(""), unsent, done, done, done, [3]int{1, 1, 1}},
 	"429 Retry-After":              {fakeprovider.Throttle("7"), unsent, done, done, done, [3]int{1, 1, 1}},

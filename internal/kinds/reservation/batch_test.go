@@ -18,7 +18,7 @@ func (w *world) together(holds ...reservation.Hold) []acklast.Tried {
 	bodies := make([]string, len(holds))
 	for i, h := range holds {
 		var err error
-		if bodies[i], err = h.Job(); err != nil {
+		if bodies[i], err = h.Job().Body(); err != nil {
 			w.Fatal(err)
 		}
 	}

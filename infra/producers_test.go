@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+)
+
+type resource struct {
+	Type       string
+	Properties map[string]any
+}
+
+// resources synthesises the system.
+func resources(t *testing.T, s Settings) map[string]resource {
+	t.Helper()
+	raw, err := json.Marshal(assertions.Template_FromStack(place(t, s), nil).ToJSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var template struct{ Resources map[string]resource }
+	if err := json.Unmarshal(raw, &template); err != nil {
+		t.Fatal(err)
+	}
+	return template.Resources
+}
+
+// The desk may do what hold and confirm do, and nothing to the entries of jobs.
+func TestDeskMay(t *testing.T) {
+	all := resources(t, DefaultSettings())
+	var got []string
+	for id, r := range all {
+		if r.Type != "AWS::IAM::ManagedPolicy" || !strings.HasPrefix(id, "Desk") {
+			continue
+		}
+		for _, one := range r.Properties["PolicyDocument"].(map[string]any)["Statement"].([]any) {
+			s := one.(map[string]any)
+			on, _ := json.Marshal(s["Resource"])
+			for part, r := range all {
+				if !strings.Contains(string(on), `"`+part+`"`) {
+					continue
+				}
+				actions, ok := s["Action"].([]any)
+				if !ok {
+					actions = []any{s["Action"]}
+				}
+				for _, action := range actions {
+					got = append(got, fmt.Sprint(action, " ", r.Properties["TableName"], r.Properties["QueueName"]))
+				}
+			}
+		}
+	}
+	want := []string{
+		"sqs:GetQueueUrl <nil>acklast-source", "sqs:SendMessage <nil>acklast-source",
+		"dynamodb:ConditionCheckItem acklast-ledger<nil>",
+		"dynamodb:GetItem acklast-reservations<nil>", "dynamodb:PutItem acklast-reservations<nil>", "dynamodb:UpdateItem acklast-reservations<nil>",
+		"dynamodb:GetItem acklast-resources<nil>", "dynamodb:PutItem acklast-resources<nil>", "dynamodb:UpdateItem acklast-resources<nil>",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the desk may\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A list in a settings file and commas on the command line mean the same.
+func TestSendersMaySend(t *testing.T) {
+	const (
+		topic  = "arn:aws:sns:eu-central-1:123456789012:holds"
+		rule   = "arn:aws:events:eu-central-1:123456789012:rule/bus/nightly"
+		bucket = "arn:aws:s3:::uploads"
+	)
+	s, err := ParseSettings(set("senders", topic+","+rule+", "+bucket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := ParseSettings(set("senders", []any{topic, rule, bucket}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.senders(), listed.senders()) {
+		t.Errorf("commas give %q, a list %q", s.senders(), listed.senders())
+	}
+	var got []string
+	for _, r := range resources(t, s) {
+		if r.Type != "AWS::SQS::QueuePolicy" {
+			continue
+		}
+		for _, one := range r.Properties["PolicyDocument"].(map[string]any)["Statement"].([]any) {
+			if s := one.(map[string]any); s["Effect"] == "Allow" {
+				got = append(got, fmt.Sprint(s["Action"], " ", s["Principal"], " ", s["Condition"].(map[string]any)["ArnEquals"]))
+			}
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"sqs:SendMessage map[Service:events.amazonaws.com] map[aws:SourceArn:" + rule + "]",
+		"sqs:SendMessage map[Service:s3.amazonaws.com] map[aws:SourceArn:" + bucket + "]",
+		"sqs:SendMessage map[Service:sns.amazonaws.com] map[aws:SourceArn:" + topic + "]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

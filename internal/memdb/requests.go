@@ -1,0 +1,617 @@
+package memdb
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// request has the parameters of every request and of every item of one. One that is not here is refused.
+type request struct {
+	TableName                           string
+	Key, Item                           Item
+	ConditionExpression                 *string
+	UpdateExpression                    string
+	KeyConditionExpression              *string
+	FilterExpression                    *string
+	ProjectionExpression                *string
+	ExpressionAttributeNames            map[string]string
+	ExpressionAttributeValues           map[string]Value
+	ReturnValues                        string
+	ReturnValuesOnConditionCheckFailure string
+	ConsistentRead                      bool
+	ScanIndexForward                    *bool
+	Limit                               int
+	ExclusiveStartKey                   Item
+	Select                              string
+	ReturnConsumedCapacity              string
+	ReturnItemCollectionMetrics         string
+
+	KeySchema              []keyElement
+	AttributeDefinitions   []attributeDefinition
+	BillingMode            string
+	GlobalSecondaryIndexes []indexSchema
+	IndexName              string
+
+	TransactItems      []map[string]request
+	ClientRequestToken string
+	RequestItems       json.RawMessage
+}
+
+// answer is the body of every answer.
+type answer struct {
+	Item             Item           `json:",omitempty"`
+	Attributes       Item           `json:",omitempty"`
+	Items            []Item         `json:",omitempty"`
+	Count            *int           `json:",omitempty"`
+	ScannedCount     *int           `json:",omitempty"`
+	LastEvaluatedKey Item           `json:",omitempty"`
+	Responses        any            `json:",omitempty"`
+	UnprocessedItems map[string]any `json:",omitempty"`
+	UnprocessedKeys  map[string]any `json:",omitempty"`
+	Table            any            `json:",omitempty"`
+}
+
+type keyElement struct{ AttributeName, KeyType string }
+
+// indexSchema is a global secondary index. It always has all attributes, whatever it is said to project.
+type indexSchema struct {
+	IndexName  string
+	KeySchema  []keyElement
+	Projection any
+}
+
+type attributeDefinition struct{ AttributeName, AttributeType string }
+
+// reason is why one item of a transaction kept it from being written.
+type reason struct {
+	Code    string
+	Message string `json:",omitempty"`
+	Item    Item   `json:",omitempty"`
+}
+
+// Do answers one call of the SDK's client.
+func (db *DB) Do(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	target := r.Header.Get("X-Amz-Target")
+	service, operation, _ := strings.Cut(target, ".")
+	if !strings.HasPrefix(service, "DynamoDB_") {
+		return nil, fmt.Errorf("only DynamoDB is there in memory, and this call is for %q at %s", target, r.URL.Host)
+	}
+	var in request
+	var a answer
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	err := d.Decode(&in)
+	if err != nil {
+		err = invalid("not supported by the DynamoDB in memory: %v", err)
+	} else {
+		a, err = db.answer(operation, in)
+	}
+	if err != nil {
+		return failure(r, err), nil
+	}
+	return response(r, http.StatusOK, encode(a)), nil
+}
+
+// encode writes JSON. Nothing here can fail to be written.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func response(r *http.Request, status int, body []byte) *http.Response {
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: http.Header{
+			"Content-Type": {"application/x-amz-json-1.0"},
+			"X-Amz-Crc32":  {strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10)},
+		},
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+func failure(r *http.Request, err error) *http.Response {
+	f, ok := err.(*fault)
+	if !ok {
+		f = &fault{code: "InternalServerError", message: err.Error()}
+	}
+	body := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + f.code, "message": f.message}
+	if f.item != nil {
+		body["Item"] = f.item
+	}
+	if f.reasons != nil {
+		body["CancellationReasons"] = f.reasons
+	}
+	return response(r, http.StatusBadRequest, encode(body))
+}
+
+func (db *DB) answer(operation string, in request) (answer, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch operation {
+	case "CreateTable":
+		return answer{}, db.createTable(in)
+	case "DescribeTable":
+		return db.describeTable(in)
+	case "GetItem":
+		return db.get(in)
+	case "PutItem", "UpdateItem", "DeleteItem":
+		return db.one(operation, in)
+	case "Query", "Scan":
+		return db.scan(operation, in)
+	case "TransactWriteItems":
+		return answer{}, db.transact(in)
+	case "TransactGetItems":
+		return db.transactGet(in)
+	case "BatchGetItem":
+		return db.batchGet(in)
+	case "BatchWriteItem":
+		return db.batchWrite(in)
+	}
+	return answer{}, &fault{code: "UnknownOperationException", message: operation + " is not supported by the DynamoDB in memory"}
+}
+
+// createTable makes a table, whose keys must be strings.
+func (db *DB) createTable(in request) error {
+	if db.tables[in.TableName] != nil {
+		return &fault{code: "ResourceInUseException", message: "Table already exists: " + in.TableName}
+	}
+	for _, d := range in.AttributeDefinitions {
+		if d.AttributeType != "S" {
+			return invalid("keys that are no strings are not supported by the DynamoDB in memory: %s", d.AttributeName)
+		}
+	}
+	t := &table{name: in.TableName, items: map[key]Item{}, indexes: in.GlobalSecondaryIndexes}
+	t.partition, t.sort = keyNames(in.KeySchema)
+	db.tables[in.TableName] = t
+	return nil
+}
+
+func keyNames(schema []keyElement) (partition, sort string) {
+	for _, k := range schema {
+		if k.KeyType == "HASH" {
+			partition = k.AttributeName
+		} else {
+			sort = k.AttributeName
+		}
+	}
+	return partition, sort
+}
+
+func (db *DB) describeTable(in request) (answer, error) {
+	t, err := db.table(in.TableName)
+	if err != nil {
+		return answer{}, err
+	}
+	schema := []keyElement{{t.partition, "HASH"}}
+	if t.sort != "" {
+		schema = append(schema, keyElement{t.sort, "RANGE"})
+	}
+	return answer{Table: map[string]any{"TableName": t.name, "TableStatus": "ACTIVE", "KeySchema": schema, "GlobalSecondaryIndexes": t.indexes}}, nil
+}
+
+func (in request) placeholders() *placeholders {
+	return &placeholders{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}}
+}
+
+func (db *DB) read(t *table, k key, action string) Item {
+	db.calls = append(db.calls, Call{Table: t.name, Action: action, Key: k.String()})
+	return copyItem(t.items[k])
+}
+
+func (db *DB) get(in request) (answer, error) {
+	it, err := db.getAs(in, "dynamodb:GetItem")
+	return answer{Item: it}, err
+}
+
+func (db *DB) getAs(in request, action string) (Item, error) {
+	t, err := db.table(in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	k, err := t.keyOf(in.Key, true)
+	if err != nil {
+		return nil, err
+	}
+	project, err := projection(in)
+	if err != nil {
+		return nil, err
+	}
+	return project(db.read(t, k, action)), nil
+}
+
+// projection reads a ProjectionExpression of top-level attributes, which must be the request's only one.
+func projection(in request) (func(Item) Item, error) {
+	ph := in.placeholders()
+	project, err := projectionOf(in, ph)
+	if err != nil {
+		return nil, err
+	}
+	return project, ph.check()
+}
+
+func projectionOf(in request, ph *placeholders) (func(Item) Item, error) {
+	if in.ProjectionExpression == nil {
+		return func(it Item) Item { return it }, nil
+	}
+	p := newParser("ProjectionExpression", *in.ProjectionExpression, ph)
+	var names []string
+	for more := true; more && p.err == nil; more = p.accept(",") {
+		at := p.path()
+		if len(at) > 1 {
+			return nil, invalid("a projection of nested attributes is not supported by the DynamoDB in memory")
+		}
+		names = append(names, at[0].name)
+	}
+	return func(it Item) Item {
+		out := Item{}
+		for _, n := range names {
+			if v, ok := it[n]; ok {
+				out[n] = v
+			}
+		}
+		return out
+	}, p.end()
+}
+
+// prepare reads one write.
+func (db *DB) prepare(operation string, in request) (*write, error) {
+	t, err := db.table(in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	source, whole := in.Key, true
+	if operation == "PutItem" || operation == "Put" {
+		source, whole = in.Item, false
+	}
+	w := &write{
+		table: t, returns: in.ReturnValuesOnConditionCheckFailure == "ALL_OLD",
+		unconditional: in.ConditionExpression == nil, overwrites: func(Item) bool { return true },
+	}
+	if w.key, err = t.keyOf(source, whole); err != nil {
+		return nil, err
+	}
+	ph := in.placeholders()
+	if w.condition, err = condition("ConditionExpression", in.ConditionExpression, ph); err != nil {
+		return nil, err
+	}
+	switch operation {
+	case "PutItem", "Put":
+		w.action = "dynamodb:PutItem"
+		w.apply = func(Item) (Item, error) { return copyItem(in.Item), nil }
+	case "DeleteItem", "Delete":
+		w.action = "dynamodb:DeleteItem"
+		w.apply = func(Item) (Item, error) { return nil, nil }
+	case "ConditionCheck":
+		if in.ConditionExpression == nil {
+			return nil, invalid("a ConditionCheck needs a ConditionExpression")
+		}
+		w.action = actionCheck
+		w.apply = func(old Item) (Item, error) { return old, nil }
+	default:
+		w.action = "dynamodb:UpdateItem"
+		if err := w.update(in, ph); err != nil {
+			return nil, err
+		}
+	}
+	return w, ph.check()
+}
+
+func (w *write) update(in request, ph *placeholders) error {
+	changes, err := update(in.UpdateExpression, ph)
+	if err != nil {
+		return err
+	}
+	w.overwrites = func(old Item) bool {
+		return slices.ContainsFunc(changes, func(c change) bool {
+			_, exists := c.at.get(old)
+			return exists && !c.relative
+		})
+	}
+	w.apply = func(old Item) (Item, error) {
+		next := copyItem(old)
+		if next == nil {
+			next = copyItem(in.Key)
+		}
+		for _, c := range changes {
+			if err := c.apply(old, next); err != nil {
+				return nil, err
+			}
+		}
+		return next, nil
+	}
+	return nil
+}
+
+// one makes a single write.
+func (db *DB) one(operation string, in request) (answer, error) {
+	w, err := db.prepare(operation, in)
+	if err != nil {
+		return answer{}, err
+	}
+	next, err := w.judge()
+	if err != nil {
+		db.calls = append(db.calls, w.refused())
+		return answer{}, err
+	}
+	var a answer
+	switch in.ReturnValues {
+	case "", "NONE":
+	case "ALL_OLD":
+		a.Attributes = w.table.items[w.key]
+	case "ALL_NEW":
+		a.Attributes = copyItem(next)
+	default:
+		return answer{}, invalid("ReturnValues %s is not supported by the DynamoDB in memory", in.ReturnValues)
+	}
+	db.calls = append(db.calls, w.commit(next, 0))
+	return a, nil
+}
+
+const maxTransaction = 100
+
+func (db *DB) transact(in request) error {
+	token := in.ClientRequestToken
+	in.ClientRequestToken = ""
+	sent := encode(in)
+	if before, ok := db.tokens[token]; ok && token != "" {
+		if !bytes.Equal(before, sent) {
+			return &fault{code: "IdempotentParameterMismatchException", message: "the token was used with another request"}
+		}
+		return nil
+	}
+	if n := len(in.TransactItems); n == 0 || n > maxTransaction {
+		return invalid("a transaction has %d items, want 1 to %d", n, maxTransaction)
+	}
+	var writes []*write
+	for _, one := range in.TransactItems {
+		for operation, part := range one {
+			w, err := db.prepare(operation, part)
+			if err != nil {
+				return err
+			}
+			for _, other := range writes {
+				if other.table == w.table && other.key == w.key {
+					return invalid("Transaction request cannot include multiple operations on one item")
+				}
+			}
+			writes = append(writes, w)
+		}
+	}
+	next, reasons := make([]Item, len(writes)), make([]reason, len(writes))
+	codes, refused := make([]string, len(writes)), false
+	for i, w := range writes {
+		var err error
+		next[i], err = w.judge()
+		reasons[i].Code = "None"
+		if f, ok := err.(*fault); ok {
+			refused = true
+			reasons[i] = reason{Code: "ValidationError", Message: f.message, Item: f.item}
+			if f.code == "ConditionalCheckFailedException" {
+				reasons[i].Code = "ConditionalCheckFailed"
+			}
+		}
+		codes[i] = reasons[i].Code
+	}
+	if refused {
+		for _, w := range writes {
+			db.calls = append(db.calls, w.refused())
+		}
+		return &fault{code: "TransactionCanceledException", reasons: reasons,
+			message: "Transaction cancelled, please refer cancellation reasons for specific reasons [" + strings.Join(codes, ", ") + "]"}
+	}
+	db.transactions++
+	for i, w := range writes {
+		db.calls = append(db.calls, w.commit(next[i], db.transactions))
+	}
+	if token != "" {
+		db.tokens[token] = sent
+	}
+	return nil
+}
+
+func (db *DB) transactGet(in request) (answer, error) {
+	var found []map[string]Item
+	for _, one := range in.TransactItems {
+		it, err := db.getAs(one["Get"], "dynamodb:GetItem")
+		if err != nil {
+			return answer{}, err
+		}
+		found = append(found, map[string]Item{"Item": it})
+	}
+	return answer{Responses: found}, nil
+}
+
+func (db *DB) batchGet(in request) (answer, error) {
+	var tables map[string]struct {
+		Keys           []Item
+		ConsistentRead bool
+	}
+	if err := strict(in.RequestItems, &tables); err != nil {
+		return answer{}, err
+	}
+	found := map[string][]Item{}
+	for name, t := range tables {
+		found[name] = []Item{}
+		for _, k := range t.Keys {
+			it, err := db.getAs(request{TableName: name, Key: k}, "dynamodb:BatchGetItem")
+			if err != nil {
+				return answer{}, err
+			}
+			if it != nil {
+				found[name] = append(found[name], it)
+			}
+		}
+	}
+	return answer{Responses: found, UnprocessedKeys: map[string]any{}}, nil
+}
+
+func (db *DB) batchWrite(in request) (answer, error) {
+	var tables map[string][]map[string]request
+	if err := strict(in.RequestItems, &tables); err != nil {
+		return answer{}, err
+	}
+	for name, list := range tables {
+		for _, one := range list {
+			for operation, part := range one {
+				part.TableName = name
+				w, err := db.prepare(strings.TrimSuffix(operation, "Request"), part)
+				if err != nil {
+					return answer{}, err
+				}
+				next, err := w.judge()
+				if err != nil {
+					return answer{}, err
+				}
+				w.action = "dynamodb:BatchWriteItem"
+				db.calls = append(db.calls, w.commit(next, 0))
+			}
+		}
+	}
+	return answer{UnprocessedItems: map[string]any{}}, nil
+}
+
+func strict(raw []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return invalid("not supported by the DynamoDB in memory: %v", err)
+	}
+	return nil
+}
+
+// scan answers Query and Scan.
+func (db *DB) scan(operation string, in request) (answer, error) {
+	t, err := db.table(in.TableName)
+	if err != nil {
+		return answer{}, err
+	}
+	if operation == "Query" && in.KeyConditionExpression == nil {
+		return answer{}, invalid("Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.")
+	}
+	ph := in.placeholders()
+	ofKey, err := condition("KeyConditionExpression", in.KeyConditionExpression, ph)
+	if err != nil {
+		return answer{}, err
+	}
+	filter, err := condition("FilterExpression", in.FilterExpression, ph)
+	if err != nil {
+		return answer{}, err
+	}
+	project, err := projectionOf(in, ph)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := ph.check(); err != nil {
+		return answer{}, err
+	}
+	rows, err := t.rows(in.IndexName)
+	if err != nil {
+		return answer{}, err
+	}
+	order := row.compare
+	if in.ScanIndexForward != nil && !*in.ScanIndexForward {
+		order = func(a, b row) int { return row.compare(b, a) }
+	}
+	slices.SortFunc(rows, order)
+	if in.ExclusiveStartKey != nil {
+		start, err := t.row(in.IndexName, in.ExclusiveStartKey)
+		if err != nil {
+			return answer{}, err
+		}
+		rows = slices.DeleteFunc(rows, func(r row) bool { return order(r, start) <= 0 })
+	}
+	a := answer{Items: []Item{}}
+	scanned := 0
+	for _, r := range rows {
+		// A key's condition is asked of the key alone: it may name nothing else.
+		if !ofKey(r.key) {
+			continue
+		}
+		if in.Limit > 0 && scanned == in.Limit {
+			break
+		}
+		scanned++
+		if filter(r.item) {
+			a.Items = append(a.Items, project(copyItem(r.item)))
+		}
+		if in.Limit > 0 && scanned == in.Limit {
+			a.LastEvaluatedKey = r.key
+		}
+	}
+	db.calls = append(db.calls, Call{Table: t.name, Action: "dynamodb:" + operation})
+	count := len(a.Items)
+	a.Count, a.ScannedCount = &count, &scanned
+	if in.Select == "COUNT" {
+		a.Items = nil
+	}
+	return a, nil
+}
+
+// row is an item as a table or an index has it: under a key, and in the order of values.
+type row struct {
+	item   Item
+	key    Item
+	values []string
+}
+
+func (r row) compare(other row) int { return slices.Compare(r.values, other.values) }
+
+// rows returns the items of a table, or those that an index has.
+func (t *table) rows(index string) ([]row, error) {
+	var rows []row
+	if _, err := t.row(index, nil); err != nil {
+		return nil, err
+	}
+	for _, k := range t.order() {
+		if r, err := t.row(index, t.items[k]); err == nil {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// row reads the keys of an item. Its error says that the index is not there, or that the item is not in it.
+func (t *table) row(index string, it Item) (row, error) {
+	names := []string{t.partition, t.sort}
+	if index != "" {
+		i := slices.IndexFunc(t.indexes, func(x indexSchema) bool { return x.IndexName == index })
+		if i < 0 {
+			return row{}, invalid("The table does not have the specified index: %s", index)
+		}
+		partition, sort := keyNames(t.indexes[i].KeySchema)
+		names = append([]string{partition, sort}, names...)
+	}
+	r := row{item: it, key: Item{}}
+	if it == nil {
+		return r, nil
+	}
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		s, err := text(it[name])
+		if err != nil {
+			return row{}, err
+		}
+		r.key[name], r.values = it[name], append(r.values, s)
+	}
+	return r, nil
+}
+
+// Throttled is the answer to a call that a table refuses for now.
+func Throttled(r *http.Request) *http.Response {
+	return failure(r, &fault{code: "ProvisionedThroughputExceededException", message: "slow down"})
+}
