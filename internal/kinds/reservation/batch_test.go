@@ -80,7 +80,7 @@ func TestEachJobOfABatchHasItsOwnEnd(t *testing.T) {
 		}, acklast.Duplicate, reservation.Released, 1},
 		"missing": {func(*world, reservation.Hold) {}, acklast.Failed, "", 0},
 		"not stale yet": {func(w *world, h reservation.Hold) {
-			h.ExpiresAt = h.ExpiresAt.Add(time.Hour)
+			h.ExpiresAt, h.Deadline = h.ExpiresAt.Add(time.Hour), h.Deadline.Add(time.Hour)
 			w.hold(h)
 		}, acklast.Waiting, "", 0},
 	}
