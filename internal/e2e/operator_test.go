@@ -183,7 +183,7 @@ func TestOperatorApprovesAndDiscards(t *testing.T) {
 	if plan.Approval == "" {
 		t.Error("an invalid job needs no approval")
 	}
-	o.wants(refused, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "my own")
-	o.wants(0, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "seen")
+	o.wants(refused, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "my own", "--yes")
+	o.wants(0, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "seen", "--yes")
 	o.wantSaid(o.wants(0, "discard", id, "--by", "grace", "--reason", "never valid"), "discarded")
 }
