@@ -73,9 +73,21 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite and moto too, and lint the template (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and lint the template (needs Python)
 	@scripts/test-engines.sh
+	@scripts/ministack-engine.sh
 	@scripts/cfn-engines.sh
+
+# STACK names the stack, MINISTACK_PORT the port.
+.PHONY: ministack-up ministack-deploy ministack-e2e ministack-down
+ministack-up: ## Start MiniStack, a free AWS in processes (needs Python, no Docker)
+	@scripts/ministack.sh up
+ministack-deploy: ## Deploy the stack into MiniStack
+	@scripts/ministack.sh deploy
+ministack-e2e: ## Run the black-box end-to-end tests against MiniStack
+	@scripts/ministack.sh e2e
+ministack-down: ## Stop MiniStack; everything in it is gone
+	@scripts/ministack.sh down
 
 .PHONY: localstack-up localstack-deploy localstack-e2e localstack-down
 localstack-up: ## Start LocalStack in Docker (needs LOCALSTACK_AUTH_TOKEN)
