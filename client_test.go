@@ -163,6 +163,24 @@ func TestKeyIsTheKinds(t *testing.T) {
 	}
 }
 
+// A producer that has the kind gets its key from it, and so cannot make another one than the worker.
+func TestKeyOfAPayload(t *testing.T) {
+	kind := ticketKind(definition(), run)
+	for name, payload := range map[string]any{
+		"a struct": ticket{TicketID: "t-1", Note: "n"},
+		"JSON":     json.RawMessage(`{"ticketId":"t-1"}`),
+	} {
+		if key, err := kind.KeyOf(payload); key != "ticket.close/t-1" || err != nil {
+			t.Errorf("%s: KeyOf() = %q, %v", name, key, err)
+		}
+	}
+	for name, payload := range map[string]any{"no id": ticket{}, "a list": []int{1}, "no JSON": func() {}} {
+		if key, err := kind.KeyOf(payload); key != "" || err == nil {
+			t.Errorf("%s: KeyOf() = %q, %v, want an error", name, key, err)
+		}
+	}
+}
+
 func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 	s := newStack(t)
 	key, err := acklast.Key("order.close", "o-1")

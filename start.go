@@ -129,8 +129,8 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	}
 	db := awsclient.DynamoDB(aws)
 	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
-	reading := catalogue(kinds)
 	log := telemetry.NewLogger(p.out, config.LogLevel)
+	reading := catalogue(kinds)
 	explaining := &starts{kinds: kinds, services: Services{
 		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
 		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.

@@ -35,7 +35,7 @@ type moved struct {
 // batch is how many messages one call to SQS takes; sideBySide how many calls are made at a time.
 const (
 	batch      = 10
-	sideBySide = 16
+	sideBySide = 32
 )
 
 // move takes one cohort out of the DLQ, in batches side by side, and returns how many jobs it newly sent.
