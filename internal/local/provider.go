@@ -22,8 +22,8 @@ func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topol
 	env := map[string]string{
 		"ACKLAST_PROVIDER":     "http",
 		"ACKLAST_PROVIDER_URL": p.URL(),
-		// No longer than the time that an invocation is sure to have left when it starts a record.
-		"ACKLAST_PROVIDER_TIMEOUT":      min(s.StartMargin-s.HandoverMargin, providerTimeout).String(),
+		// An attempt does more than its call: a call that may take all of its time would never begin.
+		"ACKLAST_PROVIDER_TIMEOUT":      min(s.AttemptTime/2, providerTimeout).String(),
 		"ACKLAST_PROVIDER_DEDUPLICATES": strconv.FormatBool(o.Deduplicates),
 		"ACKLAST_PROVIDER_LOOKS_UP":     strconv.FormatBool(o.LooksUp),
 		"ACKLAST_PROVIDER_KEY_WINDOW":   cmp.Or(o.KeyWindow, providerWindow).String(),
