@@ -20,9 +20,9 @@ import (
 
 // tool is the compiled command line, built once.
 var tool = sync.OnceValues(func() (string, error) {
-	root, ok := local.FindCheckout(".")
+	root, ok := local.FindModule(".")
 	if !ok {
-		return "", errors.New("not in a checkout")
+		return "", errors.New("not in a module with functions")
 	}
 	out := filepath.Join(scratch, "acklast")
 	build := exec.CommandContext(context.Background(), "go", "build", "-o", out, "./cmd/acklast")
