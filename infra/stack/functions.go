@@ -59,11 +59,13 @@ func newWorker(st *Stack) workerFunction {
 
 func newRedrive(st *Stack) redriveFunction {
 	s := st.props
+	variables := s.redriveEnvironment(st.queueURLs())
+	maps.Copy(variables, s.Environment) // a kind that explains its records is started like in the worker
 	f := newFunction(st, "Redrive", s.names().RedriveFunction, s.RedriveCode, &awslambda.FunctionProps{
 		Description:                  jsii.String("Governs the DLQ; invoke it through the aliases operate and approve"),
 		Timeout:                      seconds(s.Infra.RedriveTimeout),
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
-		Environment:                  pointers(s.redriveEnvironment(st.queueURLs())),
+		Environment:                  pointers(variables),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
 		// A request that was given up must not come back later: the caller asks for the status, and
 		// says it again if it still wants it.

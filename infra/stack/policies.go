@@ -32,7 +32,7 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	st.grantKey(role)
 }
 
-// grantRedrive is what the redrive function does. It touches no table of a kind.
+// grantRedrive is what the redrive function does. It writes no table of a kind.
 func (st *Stack) grantRedrive(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	allow(role, on(q.dlq), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
@@ -45,6 +45,8 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
 	// deletes either.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
+	// "acklast job" asks it what the kinds' own records say.
+	st.grantExplanations(role)
 	st.grantKey(role)
 }
 

@@ -124,6 +124,7 @@ func TestRedriveMay(t *testing.T) {
 		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
 		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
+		grid("dynamodb:table/acklast-reservations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
 		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
@@ -152,8 +153,8 @@ func TestNobodyMay(t *testing.T) {
 				t.Errorf("%s has a wildcard action: %s", role, line)
 			}
 			if strings.HasPrefix(role, "Redrive") && strings.Contains(resource, "table/") &&
-				!strings.HasSuffix(resource, "-ledger") && !strings.HasSuffix(resource, "-operations") {
-				t.Errorf("the redrive touches a kind's table: %s", line)
+				!strings.HasSuffix(resource, "-ledger") && !strings.HasSuffix(resource, "-operations") && !slices.Contains(readActions, action) {
+				t.Errorf("the redrive writes a kind's table: %s", line)
 			}
 		}
 	}

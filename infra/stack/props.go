@@ -75,7 +75,7 @@ type Props struct {
 	Kinds []acklast.Kind
 	// WorkerCode and RedriveCode are the code of the two functions.
 	WorkerCode, RedriveCode Code
-	// Environment are the variables that the kinds read, for the worker. Kinds may grant by them.
+	// Environment are the variables that the kinds read, for both functions. Kinds may grant by them.
 	Environment map[string]string
 
 	// Numbers, Infra and Redrive are the system's numbers; the zero value is the default.
@@ -177,14 +177,17 @@ func (p Props) Validate() error {
 		must(!p.reserved(name), "environment has %s, which New sets itself", name)
 	}
 	// Lambda counts names and values together; a queue's URL has about 100 bytes.
-	size := 0
-	for name, value := range p.workerEnvironment(topology.QueueURLs{}) {
-		size += len(name) + len(value)
+	for function, own := range map[string]map[string]string{
+		"worker": p.workerEnvironment(topology.QueueURLs{}), "redrive": p.redriveEnvironment(topology.QueueURLs{}),
+	} {
+		size := 300
+		for _, env := range []map[string]string{own, p.Environment} {
+			for name, value := range env {
+				size += len(name) + len(value)
+			}
+		}
+		must(size <= maxEnvironmentBytes, "the %s's environment has about %d bytes, but Lambda allows %d", function, size, maxEnvironmentBytes)
 	}
-	for name, value := range p.Environment {
-		size += len(name) + len(value)
-	}
-	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
 	for _, k := range acklast.Describe(p.Kinds...) {
 		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
 			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
@@ -201,8 +204,9 @@ func (p Props) Validate() error {
 
 // reserved says whether New sets the variable, or Lambda does.
 func (p Props) reserved(variable string) bool {
-	_, ours := p.workerEnvironment(topology.QueueURLs{})[variable]
-	return ours || strings.HasPrefix(variable, "AWS_LAMBDA_")
+	_, workers := p.workerEnvironment(topology.QueueURLs{})[variable]
+	_, redrives := p.redriveEnvironment(topology.QueueURLs{})[variable]
+	return workers || redrives || strings.HasPrefix(variable, "AWS_LAMBDA_")
 }
 
 func (p Props) names() topology.Names { return topology.NamesOf(p.Name) }

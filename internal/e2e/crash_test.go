@@ -51,6 +51,7 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`, 0)
 	e.env.Resume(job.Source)
 
+	// Its message is the only record: a conviction runs no code of the kind, so nobody reads the job's key.
 	if m := e.fromDLQ(e.body(poison)); m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
 		t.Errorf("memory %+v", m.Memory)
 	}

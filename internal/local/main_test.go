@@ -66,6 +66,7 @@ func quick() topology.Settings {
 	s.WorkerTimeout = time.Second
 	s.StartMargin, s.AttemptTime = 700*time.Millisecond, 400*time.Millisecond
 	s.LaneVisibility = 6 * time.Second
+	s.StartMargin, s.HandoverMargin, s.AttemptTime = 600*time.Millisecond, 150*time.Millisecond, 400*time.Millisecond
 	return s
 }
 
