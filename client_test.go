@@ -256,11 +256,11 @@ func TestCancelIsRefused(t *testing.T) {
 			return rules.Finish(e, d, ledger.Done, "closed", now)
 		}, acklast.CancelError{Err: acklast.ErrEnded, Outcome: "closed"}},
 		"running": {func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
-			e, _, err := rules.Claim(e, d, ledger.Lease{Until: now.Add(time.Minute), ProviderKey: "p"}, now)
+			e, err := rules.Claim(e, d, ledger.Lease{Until: now.Add(time.Minute), ProviderKey: "p"}, now)
 			return e, err
 		}, acklast.CancelError{Err: acklast.ErrRunning, Until: now.Add(time.Minute)}},
 		"unresolved": {func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
-			e, _, err := rules.Claim(e, d, ledger.Lease{Until: now, ProviderKey: "p"}, now)
+			e, err := rules.Claim(e, d, ledger.Lease{Until: now, ProviderKey: "p"}, now)
 			return e, err
 		}, acklast.CancelError{Err: acklast.ErrUnresolved}},
 	} {
