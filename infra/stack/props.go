@@ -28,7 +28,10 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxHops, MaxAhead: how a job waits that is sent ahead of its time.
+//   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
+//   - MaxContentions, ContentionTime: how often, and for how long at least, conflicting writes may defer a
+//     job before it is isolated.
+//   - RolloutWait: how long a job waits whose kind the worker does not know.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
@@ -52,7 +55,7 @@ type Infra = topology.Infra
 //     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
-//   - Canary, CanaryWait: the jobs that go first.
+//   - Canary, CanaryWait, Ramp: the jobs that go first, and whether they go in stages.
 //   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
