@@ -28,7 +28,10 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, RolloutWait, MaxAhead, MaxContentions, ContentionTime: how a job waits that is sent ahead of its time.
+//   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
+//   - MaxContentions, ContentionTime: how often, and for how long at least, conflicting writes may defer a
+//     job before it is isolated.
+//   - RolloutWait: how long a job waits whose kind the worker does not know.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
@@ -52,7 +55,7 @@ type Infra = topology.Infra
 //     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
-//   - Canary, CanaryWait: the jobs that go first.
+//   - Canary, CanaryWait, Ramp: the jobs that go first, and whether they go in stages.
 //   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
@@ -75,7 +78,7 @@ type Props struct {
 	Kinds []acklast.Kind
 	// WorkerCode and RedriveCode are the code of the two functions.
 	WorkerCode, RedriveCode Code
-	// Environment are the variables that the kinds read, for both functions. Kinds may grant by them.
+	// Environment are the variables that the kinds read, for the worker. Kinds may grant by them.
 	Environment map[string]string
 
 	// Numbers, Infra and Redrive are the system's numbers; the zero value is the default.
@@ -177,17 +180,14 @@ func (p Props) Validate() error {
 		must(!p.reserved(name), "environment has %s, which New sets itself", name)
 	}
 	// Lambda counts names and values together; a queue's URL has about 100 bytes.
-	for function, own := range map[string]map[string]string{
-		"worker": p.workerEnvironment(topology.QueueURLs{}), "redrive": p.redriveEnvironment(topology.QueueURLs{}),
-	} {
-		size := 300
-		for _, env := range []map[string]string{own, p.Environment} {
-			for name, value := range env {
-				size += len(name) + len(value)
-			}
-		}
-		must(size <= maxEnvironmentBytes, "the %s's environment has about %d bytes, but Lambda allows %d", function, size, maxEnvironmentBytes)
+	size := 0
+	for name, value := range p.workerEnvironment(topology.QueueURLs{}) {
+		size += len(name) + len(value)
 	}
+	for name, value := range p.Environment {
+		size += len(name) + len(value)
+	}
+	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
 	for _, k := range acklast.Describe(p.Kinds...) {
 		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
 			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
@@ -204,9 +204,8 @@ func (p Props) Validate() error {
 
 // reserved says whether New sets the variable, or Lambda does.
 func (p Props) reserved(variable string) bool {
-	_, workers := p.workerEnvironment(topology.QueueURLs{})[variable]
-	_, redrives := p.redriveEnvironment(topology.QueueURLs{})[variable]
-	return workers || redrives || strings.HasPrefix(variable, "AWS_LAMBDA_")
+	_, ours := p.workerEnvironment(topology.QueueURLs{})[variable]
+	return ours || strings.HasPrefix(variable, "AWS_LAMBDA_")
 }
 
 func (p Props) names() topology.Names { return topology.NamesOf(p.Name) }
