@@ -2,6 +2,8 @@ package stack
 
 import (
 	"fmt"
+	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -290,5 +292,24 @@ func TestCodeIsCheckedByNew(t *testing.T) {
 			p.WorkerCode = code
 			New(awscdk.NewStack(app, &name, nil), "Default", p)
 		}()
+	}
+}
+
+// Who begins with an alias's comment finds every field of it there.
+func TestAliasesAreDocumented(t *testing.T) {
+	source, err := os.ReadFile("props.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string]reflect.Type{
+		"Numbers": reflect.TypeFor[Numbers](), "Infra": reflect.TypeFor[Infra](), "RedriveNumbers": reflect.TypeFor[RedriveNumbers](),
+	} {
+		before, _, _ := strings.Cut(string(source), "\ntype "+name+" = ")
+		comment := before[strings.LastIndex(before, "\n// "+name+" are "):]
+		for i := range of.NumField() {
+			if field := of.Field(i).Name; !regexp.MustCompile(`\b` + field + `\b`).MatchString(comment) {
+				t.Errorf("the comment of %s does not tell of %s", name, field)
+			}
+		}
 	}
 }

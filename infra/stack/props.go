@@ -48,10 +48,11 @@ type Infra = topology.Infra
 //   - Timeout: set by New from Infra.
 //   - PauseMargin: the time at the end of an invocation in which no cohort starts.
 //   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
+//   - Hide, GoneAfter: how long what is at work hides a message, and when one that is unseen counts as gone.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
 //   - Canary, CanaryWait: the jobs that go first.
-//   - Samples, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
+//   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
 
@@ -61,8 +62,14 @@ func DefaultNumbers() Numbers { return topology.Default() }
 // DefaultInfra is like DefaultNumbers.
 func DefaultInfra() Infra { return topology.DefaultInfra() }
 
-// DefaultRedriveNumbers is like DefaultNumbers.
-func DefaultRedriveNumbers() RedriveNumbers { return topology.DefaultRedrive() }
+// DefaultRedriveNumbers is like DefaultNumbers, for a redrive function with the timeout.
+func DefaultRedriveNumbers(timeout time.Duration) RedriveNumbers {
+	n := topology.DefaultRedrive()
+	n.Timeout = timeout
+	// In a short invocation the parts of it are shorter too.
+	n.ScanTime, n.PauseMargin = min(n.ScanTime, timeout/2), min(n.PauseMargin, timeout/4)
+	return n
+}
 
 // Props say what a system is made of. Kinds, WorkerCode and RedriveCode are required.
 type Props struct {
@@ -108,6 +115,8 @@ type Props struct {
 	VPC awsec2.IVpc
 	// Tags are put on everything that takes tags.
 	Tags map[string]string
+	// NoTracing leaves out X-Ray's traces, and the right to write them.
+	NoTracing bool
 	// PermissionsBoundary bounds the roles of both functions.
 	PermissionsBoundary awsiam.IManagedPolicy
 }
@@ -124,10 +133,7 @@ func (p Props) withDefaults() Props {
 		p.Infra = DefaultInfra()
 	}
 	if p.Redrive == (RedriveNumbers{}) {
-		p.Redrive = DefaultRedriveNumbers()
-		// In a short invocation the parts of it are shorter too.
-		p.Redrive.ScanTime = min(p.Redrive.ScanTime, p.Infra.RedriveTimeout/2)
-		p.Redrive.PauseMargin = min(p.Redrive.PauseMargin, p.Infra.RedriveTimeout/4)
+		p.Redrive = DefaultRedriveNumbers(p.Infra.RedriveTimeout)
 	}
 	p.Redrive.Timeout = p.Infra.RedriveTimeout
 	return p
