@@ -82,6 +82,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newRedrive(a),
 		newDiscard(a),
 		newDecide(a),
+		newAudit(a),
 		newVersion(a),
 	)
 	return root

@@ -489,6 +489,18 @@ func TestOutputs(t *testing.T) {
 			t.Errorf("%s is %q, want %q", id, got, want)
 		}
 	}
+	local := defaults()
+	local.Endpoint = "http://127.0.0.1:4566"
+	other := templateOf(t, local)
+	for id, want := range map[string]string{
+		"PauseSource":   "aws --endpoint-url http://127.0.0.1:4566 lambda update-event-source-mapping ",
+		"PauseRecovery": "aws --endpoint-url http://127.0.0.1:4566 lambda update-event-source-mapping ",
+		"Next":          "bin/acklast --endpoint-url http://127.0.0.1:4566 status --stack acklast",
+	} {
+		if got := other.text(other.Outputs[id].Value); !strings.Contains(got, want) {
+			t.Errorf("%s on a local engine is %q, want %q in it", id, got, want)
+		}
+	}
 	for id, o := range tm.Outputs {
 		if o.Description == "" {
 			t.Errorf("%s has no description", id)

@@ -30,7 +30,7 @@ import (
 
 // redriver is the compiled redrive function, built once.
 var redriver = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(filepath.Dir(bootstrap), "redrive")
+	dir := filepath.Join(scratch, "redrive")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -369,7 +369,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, done %v", name, done), func(t *testing.T) {
 				numbers := topology.ScaledRedrive()
 				numbers.Timeout, numbers.PauseMargin, numbers.ScanTime = 8*time.Second, time.Second, 4*time.Second
-				numbers.Canary, numbers.CanaryWait = 2, 5*time.Second
+				numbers.Canary, numbers.CanaryWait, numbers.Hide = 2, 5*time.Second, 10*time.Second
 				g := newGoverned(t, numbers)
 				const jobs = 6
 				var holds []reservation.Hold
