@@ -68,7 +68,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},
 		{"redrive reserved concurrency is 100000, above 100", set("redriveReserved", 100_000)},
 		{"stalled limit is 48h0m0s, but a CloudWatch alarm looks back at most 24h0m0s", set("stalled", "48h")},
-		{"attempt time is 2h0m0s, above worker timeout - handover margin = 26s", set("attemptTime", "2h")},
+		{"attempt time is 2h0m0s, not between 0 and start margin - handover margin = 6s", set("attemptTime", "2h")},
 		{`providerUrl is set, but provider is "": it belongs to http`, set("providerUrl", "https://p.example")},
 		{`sesFrom is set, but provider is "http": it belongs to ses`, map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:sesFrom": "a@example.com"}},

@@ -222,7 +222,7 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 			kind("a", own), kind("b", []acklast.Table{{Name: "own", PartitionKey: "other"}})}},
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
 		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
-		`kind slow: attempt time is 1h0m0s, above worker timeout`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
+		`kind slow: attempt time is 1h0m0s, above start margin`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
 			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
 		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
 		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},

@@ -28,9 +28,11 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxHops, MaxAhead: how a job waits that is sent ahead of its time.
+//   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
+//   - MaxContentions, ContentionTime: how often and for how long conflicting writes may defer a job.
+//   - RolloutWait: how long a job waits whose kind the worker does not know.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
 //   - MaxRedrives: how often an isolated job may be reopened.
 type Numbers = topology.Settings
@@ -52,7 +54,7 @@ type Infra = topology.Infra
 //     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
-//   - Canary, CanaryWait: the jobs that go first.
+//   - Ramp, Canary, CanaryWait: the jobs that go first: in stages when Ramp is 1, and how long they may take.
 //   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
@@ -191,9 +193,9 @@ func (p Props) Validate() error {
 	}
 	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
 	for _, k := range acklast.Describe(p.Kinds...) {
-		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
-			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
-			k.Name, k.Attempts.Time, p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin)
+		must(k.Attempts.Time <= p.Numbers.StartMargin-p.Numbers.HandoverMargin,
+			"kind %s: attempt time is %v, above start margin - handover margin = %v: an attempt would reach into the hand-over's time",
+			k.Name, k.Attempts.Time, p.Numbers.StartMargin-p.Numbers.HandoverMargin)
 		for _, t := range k.Tables {
 			must(tableName.MatchString(t.Name), "kind %s: table %q: a table's name has 1 to 100 letters, digits, hyphens, underscores and dots", k.Name, t.Name)
 		}
