@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 
 	"acklast/infra/stack"
@@ -60,6 +62,20 @@ func newStack(app awscdk.App, s Settings, dist string) awscdk.Stack {
 	props := s.props()
 	props.WorkerCode = stack.BuiltAt(filepath.Join(dist, "worker"))
 	props.RedriveCode = stack.BuiltAt(filepath.Join(dist, "redrive"))
+	if s.VPC != "" {
+		subnets := words(s.Subnets)
+		// The zones are asked for and not used: the functions name subnets only.
+		zones := make([]string, len(subnets))
+		for i := range zones {
+			zones[i] = fmt.Sprint("zone", i)
+		}
+		props.VPC = awsec2.Vpc_FromVpcAttributes(st, jsii.String("Vpc"), &awsec2.VpcAttributes{
+			VpcId: &s.VPC, AvailabilityZones: jsii.Strings(zones...), PrivateSubnetIds: jsii.Strings(subnets...),
+		})
+	}
+	if s.Boundary != "" {
+		props.PermissionsBoundary = awsiam.ManagedPolicy_FromManagedPolicyArn(st, jsii.String("Boundary"), &s.Boundary)
+	}
 	system := stack.New(st, "Default", props)
 	for _, arn := range s.senders() {
 		serviceOf(arn).allow(system, arn)

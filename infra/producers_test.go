@@ -106,3 +106,43 @@ func TestSendersMaySend(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// What an organisation asks of every stack reaches both functions.
+func TestSettingsOfTheOrganisation(t *testing.T) {
+	const boundary = "arn:aws:iam::123456789012:policy/bound"
+	s, err := ParseSettings(map[string]any{
+		"acklast:tags": map[string]any{"team": "checkout"}, "acklast:environment": "SHOP=eu", "acklast:tracing": false,
+		"acklast:vpc": "vpc-0a1b2c3d", "acklast:subnets": []any{"subnet-0a1b2c3d", "subnet-1a1b2c3d"},
+		"acklast:permissionsBoundaryArn": boundary,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := 0
+	for id, r := range resources(t, s) {
+		switch r.Type {
+		case "AWS::Lambda::Function":
+			functions++
+			if got := fmt.Sprint(r.Properties["VpcConfig"].(map[string]any)["SubnetIds"]); got != "[subnet-0a1b2c3d subnet-1a1b2c3d]" {
+				t.Errorf("%s runs in subnets %s", id, got)
+			}
+			if got := r.Properties["TracingConfig"]; got != nil {
+				t.Errorf("%s traces: %v", id, got)
+			}
+			if got := fmt.Sprint(r.Properties["Tags"]); !strings.Contains(got, "map[Key:team Value:checkout]") {
+				t.Errorf("%s has tags %s", id, got)
+			}
+			shop := r.Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["SHOP"]
+			if worker := r.Properties["FunctionName"] == "acklast-worker"; worker != (shop == "eu") {
+				t.Errorf("%s has SHOP=%v", id, shop)
+			}
+		case "AWS::IAM::Role":
+			if got := r.Properties["PermissionsBoundary"]; got != boundary {
+				t.Errorf("%s is bounded by %v", id, got)
+			}
+		}
+	}
+	if functions != 2 {
+		t.Errorf("%d functions, want 2", functions)
+	}
+}

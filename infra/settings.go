@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +26,7 @@ type Settings struct {
 	// Numbers and Infra are the system's numbers.
 	Numbers stack.Numbers
 	Infra   stack.Infra
+	Redrive stack.RedriveNumbers
 
 	// Reminders choose the provider of reminders; none by default, which rejects them.
 	Reminders reminder.Config
@@ -44,6 +45,15 @@ type Settings struct {
 	Paused string
 	// Senders are the ARNs of the SNS topics, EventBridge rules and S3 buckets that may send jobs, separated by commas.
 	Senders string
+	// Environment are variables for the worker's kinds and Tags those of the resources: name=value, separated
+	// by commas.
+	Environment, Tags string
+	// VPC is the id of the VPC that both functions run in, and Subnets the ids of its subnets.
+	VPC, Subnets string
+	// Boundary is the ARN of the policy that bounds the functions' roles.
+	Boundary string
+	// NoTracing leaves out X-Ray's traces.
+	NoTracing bool
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
@@ -57,6 +67,7 @@ func DefaultSettings() Settings {
 		Stack:    topology.DefaultStack,
 		Numbers:  stack.DefaultNumbers(),
 		Infra:    stack.DefaultInfra(),
+		Redrive:  stack.DefaultRedriveNumbers(stack.DefaultInfra().RedriveTimeout),
 		LogLevel: slog.LevelInfo,
 	}
 }
@@ -93,6 +104,14 @@ var settings = []setting{
 	count("redriveMemory", func(s *Settings) *int { return &s.Infra.RedriveMemoryMB }),
 	count("workerReserved", func(s *Settings) *int { return &s.Infra.WorkerReserved }),
 	count("redriveReserved", func(s *Settings) *int { return &s.Infra.RedriveReserved }),
+	count("redriveRate", func(s *Settings) *int { return &s.Redrive.Rate }),
+	count("redriveMaxRate", func(s *Settings) *int { return &s.Redrive.MaxRate }),
+	count("redriveBacklog", func(s *Settings) *int { return &s.Redrive.BacklogLimit }),
+	count("redriveCanary", func(s *Settings) *int { return &s.Redrive.Canary }),
+	duration("redriveCanaryWait", func(s *Settings) *time.Duration { return &s.Redrive.CanaryWait }),
+	count("redriveApprovalAbove", func(s *Settings) *int { return &s.Redrive.ApprovalAbove }),
+	count("redriveScan", func(s *Settings) *int { return &s.Redrive.ScanMessages }),
+	duration("redrivePlanExpiry", func(s *Settings) *time.Duration { return &s.Redrive.PlanExpiry }),
 	duration("logRetention", func(s *Settings) *time.Duration { return &s.Infra.LogRetention }),
 	duration("shortestBudget", func(s *Settings) *time.Duration { return &s.Infra.ShortestBudget }),
 	duration("nearDeadline", func(s *Settings) *time.Duration { return &s.Infra.NearDeadline }),
@@ -127,6 +146,18 @@ var settings = []setting{
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
 	{"paused", func(s *Settings, v string) error { s.Paused = v; return nil }},
 	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
+	{"environment", func(s *Settings, v string) error { s.Environment = v; return nil }},
+	{"tags", func(s *Settings, v string) error { s.Tags = v; return nil }},
+	{"vpc", func(s *Settings, v string) error { s.VPC = v; return nil }},
+	{"subnets", func(s *Settings, v string) error { s.Subnets = v; return nil }},
+	{"permissionsBoundaryArn", func(s *Settings, v string) error { s.Boundary = v; return nil }},
+	{"tracing", func(s *Settings, v string) error {
+		on, err := strconv.ParseBool(v)
+		if s.NoTracing = !on; err != nil {
+			return errors.New("want true or false")
+		}
+		return nil
+	}},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
 	{"endpoint", func(s *Settings, v string) error { s.Endpoint = v; return nil }},
@@ -195,8 +226,16 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	return s, nil
 }
 
-// text is a value as the command line would give it; a list is separated by commas.
+// text is a value as the command line would give it. A list is separated by commas, and so are the
+// name=value of an object.
 func text(v any) string {
+	if object, ok := v.(map[string]any); ok {
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			all = append(all, name+"="+fmt.Sprint(object[name]))
+		}
+		return strings.Join(all, ",")
+	}
 	if list, ok := v.([]any); ok {
 		all := make([]string, len(list))
 		for i := range list {
@@ -207,83 +246,20 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
+// pairs are the name=value of a list. What has no = has no value either, and validate refuses it.
+func pairs(list string) map[string]string {
+	all := map[string]string{}
+	for one := range strings.SplitSeq(list, ",") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(one), "="); name != "" {
+			all[name] = value
+		}
+	}
+	return all
+}
+
 // words are the parts of a list.
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// The lanes, as the setting paused names them.
-const (
-	laneSource   = "source"
-	laneRecovery = "recovery"
-)
-
-var (
-	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	topicARN         = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
-)
-
-func (s Settings) validate() error {
-	// The stack's own rules, and those of the kinds for the worker's environment.
-	errs := []error{s.props().Validate()}
-	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	must(s.Stack != "", "stack is empty, and everything is named after it")
-	env := s.Reminders.Environment()
-	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
-	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
-		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
-		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
-	for _, one := range s.providerSettings() {
-		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
-			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))
-	}
-	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || strings.HasPrefix(s.Reminders.URL, "https://"),
-		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
-	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
-		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
-	for _, lane := range words(s.Paused) {
-		must(lane == laneSource || lane == laneRecovery, "paused has %q, want source or recovery", lane)
-	}
-	for _, arn := range s.senders() {
-		must(serviceOf(arn) != nil, "senders has %q, want the ARN of an SNS topic, an EventBridge rule or an S3 bucket", arn)
-	}
-	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
-	return errors.Join(errs...)
-}
-
-// providerSetting is a setting about the provider of reminders.
-type providerSetting struct {
-	name string
-	set  bool
-	of   []string // the providers that it is for
-}
-
-func (s Settings) providerSettings() []providerSetting {
-	r := s.Reminders
-	http, ses := []string{reminder.ProviderHTTP}, []string{reminder.ProviderSES}
-	return []providerSetting{
-		{"providerTimeout", r.Timeout != 0, []string{reminder.ProviderHTTP, reminder.ProviderSES}},
-		{"providerUrl", r.URL != "", http},
-		{"providerSecretArn", r.SecretARN != "", http},
-		{"providerDeduplicates", r.Abilities.Deduplicates, http},
-		{"providerLooksUp", r.Abilities.LooksUp, http},
-		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
-		{"providerBareYes", r.BareYes != "", http},
-		{"sesFrom", r.SESFrom != "", ses},
-		{"sesConfigurationSet", r.SESSet != "", ses},
-	}
-}
-
-// checkRegion checks what must lie in the region that is deployed to, which may be unknown.
-func (s Settings) checkRegion(region string) error {
-	if parts := strings.Split(s.AlarmTopicARN, ":"); region != "" && len(parts) > 3 && parts[3] != region {
-		return fmt.Errorf("settings:\nalarm topic is %q, but alarms of %s reach topics of %s only", s.AlarmTopicARN, region, region)
-	}
-	return nil
 }
 
 // props are what the settings make of the system, but for what the CDK or a build makes.
@@ -292,14 +268,18 @@ func (s Settings) props() stack.Props {
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
 		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
 		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail, Endpoint: s.Endpoint,
+		Redrive: s.Redrive, Environment: pairs(s.Environment), Tags: pairs(s.Tags), NoTracing: s.NoTracing,
 	}
+	// The parts of an invocation follow from its timeout.
+	parts := stack.DefaultRedriveNumbers(s.Infra.RedriveTimeout)
+	p.Redrive.Timeout, p.Redrive.ScanTime, p.Redrive.PauseMargin = parts.Timeout, parts.ScanTime, parts.PauseMargin
 	p.PauseSource, p.PauseRecovery = slices.Contains(words(s.Paused), laneSource), slices.Contains(words(s.Paused), laneRecovery)
 	if s.AlarmTopicARN != "" {
 		p.AlarmTopicARNs = []string{s.AlarmTopicARN}
 	}
 	// The provider of reminders, if there is one.
 	if s.Reminders.Provider != reminder.ProviderNone {
-		p.Environment = s.Reminders.Environment()
+		maps.Copy(p.Environment, s.Reminders.Environment())
 	}
 	return p
 }

@@ -68,7 +68,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},
 		{"redrive reserved concurrency is 100000, above 100", set("redriveReserved", 100_000)},
 		{"stalled limit is 48h0m0s, but a CloudWatch alarm looks back at most 24h0m0s", set("stalled", "48h")},
-		{"attempt time is 2h0m0s, above worker timeout - handover margin = 26s", set("attemptTime", "2h")},
+		{"attempt time is 2h0m0s, not between 0 and start margin - handover margin = 6s", set("attemptTime", "2h")},
 		{`providerUrl is set, but provider is "": it belongs to http`, set("providerUrl", "https://p.example")},
 		{`sesFrom is set, but provider is "http": it belongs to ses`, map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:sesFrom": "a@example.com"}},
@@ -78,6 +78,13 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
 		{`SES's configuration set is "all/*", but its name has`, map[string]any{
 			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
+		{`tags has "team", want name=value`, set("tags", "team")},
+		{`vpc is "vpc-0a1b2c3d" and subnets are "", want both or neither`, set("vpc", "vpc-0a1b2c3d")},
+		{`subnets has "public", want the id of a subnet`, map[string]any{"acklast:vpc": "vpc-0a1b2c3d", "acklast:subnets": "public"}},
+		{`permissions boundary is "bound", which is no ARN of an IAM policy`, set("permissionsBoundaryArn", "bound")},
+		{"environment has ACKLAST_STACK, which New sets itself", set("environment", "ACKLAST_STACK=x")},
+		{"rate is 501, not between 1 and the maximum of 500", set("redriveRate", 501)},
+		{`acklast:tracing is "maybe": want true or false`, set("tracing", "maybe")},
 		{`paused has "dlq", want source or recovery`, set("paused", "source,dlq")},
 		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
 		{"acklast:batchsize is not a setting", set("batchsize", 5)},
@@ -117,6 +124,20 @@ func TestCustomerKeyIsKeptUntilToldOtherwise(t *testing.T) {
 		if p := s.props(); p.CustomerKey != want[0] || p.KeepKey != want[1] {
 			t.Errorf("%v: uses the key %v, keeps it %v", value, p.CustomerKey, p.KeepKey)
 		}
+	}
+}
+
+func TestNumbersOfTheRedriveAreSettings(t *testing.T) {
+	s, err := ParseSettings(map[string]any{"acklast:redriveApprovalAbove": 0.0, "acklast:redriveRate": "20", "acklast:redriveTimeout": "2m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.props().Redrive
+	if r.ApprovalAbove != 0 || r.Rate != 20 {
+		t.Errorf("approval above %d, rate %d, want 0 and 20", r.ApprovalAbove, r.Rate)
+	}
+	if r.Timeout != 2*time.Minute || r.ScanTime != time.Minute {
+		t.Errorf("timeout is %v and scan time %v, want 2m and half of it", r.Timeout, r.ScanTime)
 	}
 }
 

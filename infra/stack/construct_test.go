@@ -2,6 +2,8 @@ package stack
 
 import (
 	"fmt"
+	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -220,7 +222,7 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 			kind("a", own), kind("b", []acklast.Table{{Name: "own", PartitionKey: "other"}})}},
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
 		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
-		`kind slow: attempt time is 1h0m0s, above worker timeout`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
+		`kind slow: attempt time is 1h0m0s, above start margin`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
 			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
 		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
 		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},
@@ -290,5 +292,24 @@ func TestCodeIsCheckedByNew(t *testing.T) {
 			p.WorkerCode = code
 			New(awscdk.NewStack(app, &name, nil), "Default", p)
 		}()
+	}
+}
+
+// Who begins with an alias's comment finds every field of it there.
+func TestAliasesAreDocumented(t *testing.T) {
+	source, err := os.ReadFile("props.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string]reflect.Type{
+		"Numbers": reflect.TypeFor[Numbers](), "Infra": reflect.TypeFor[Infra](), "RedriveNumbers": reflect.TypeFor[RedriveNumbers](),
+	} {
+		before, _, _ := strings.Cut(string(source), "\ntype "+name+" = ")
+		comment := before[strings.LastIndex(before, "\n// "+name+" are "):]
+		for i := range of.NumField() {
+			if field := of.Field(i).Name; !regexp.MustCompile(`\b` + field + `\b`).MatchString(comment) {
+				t.Errorf("the comment of %s does not tell of %s", name, field)
+			}
+		}
 	}
 }

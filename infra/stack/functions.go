@@ -116,6 +116,9 @@ func newFunction(st *Stack, id, name string, code Code, props *awslambda.Functio
 	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(st.props.LogLevel.String())
 	props.SystemLogLevelV2 = awslambda.SystemLogLevel_INFO
 	props.Tracing = awslambda.Tracing_ACTIVE
+	if st.props.NoTracing {
+		props.Tracing = awslambda.Tracing_DISABLED
+	}
 	if st.props.VPC != nil {
 		props.Vpc = st.props.VPC
 		// Lambda makes the function's network interfaces under its role; these actions know no resources.

@@ -29,11 +29,10 @@ import (
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
 //   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
-//   - MaxContentions, ContentionTime: how often, and for how long at least, conflicting writes may defer a
-//     job before it is isolated.
-//   - RolloutWait: how long a job waits whose kind the worker does not know.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
+//   - MaxContentions, ContentionTime: how often and for how long conflicting writes may defer a job.
+//   - RolloutWait: how long a job waits whose kind the worker does not know.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
 //   - MaxRedrives: how often an isolated job may be reopened.
 type Numbers = topology.Settings
@@ -55,7 +54,7 @@ type Infra = topology.Infra
 //     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
-//   - Canary, CanaryWait, Ramp: the jobs that go first, and whether they go in stages.
+//   - Ramp, Canary, CanaryWait: the jobs that go first: in stages when Ramp is 1, and how long they may take.
 //   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
@@ -66,8 +65,14 @@ func DefaultNumbers() Numbers { return topology.Default() }
 // DefaultInfra is like DefaultNumbers.
 func DefaultInfra() Infra { return topology.DefaultInfra() }
 
-// DefaultRedriveNumbers is like DefaultNumbers.
-func DefaultRedriveNumbers() RedriveNumbers { return topology.DefaultRedrive() }
+// DefaultRedriveNumbers is like DefaultNumbers, for a redrive function with the timeout.
+func DefaultRedriveNumbers(timeout time.Duration) RedriveNumbers {
+	n := topology.DefaultRedrive()
+	n.Timeout = timeout
+	// In a short invocation the parts of it are shorter too.
+	n.ScanTime, n.PauseMargin = min(n.ScanTime, timeout/2), min(n.PauseMargin, timeout/4)
+	return n
+}
 
 // Props say what a system is made of. Kinds, WorkerCode and RedriveCode are required.
 type Props struct {
@@ -117,6 +122,8 @@ type Props struct {
 	VPC awsec2.IVpc
 	// Tags are put on everything that takes tags.
 	Tags map[string]string
+	// NoTracing leaves out X-Ray's traces, and the right to write them.
+	NoTracing bool
 	// PermissionsBoundary bounds the roles of both functions.
 	PermissionsBoundary awsiam.IManagedPolicy
 }
@@ -133,10 +140,7 @@ func (p Props) withDefaults() Props {
 		p.Infra = DefaultInfra()
 	}
 	if p.Redrive == (RedriveNumbers{}) {
-		p.Redrive = DefaultRedriveNumbers()
-		// In a short invocation the parts of it are shorter too.
-		p.Redrive.ScanTime = min(p.Redrive.ScanTime, p.Infra.RedriveTimeout/2)
-		p.Redrive.PauseMargin = min(p.Redrive.PauseMargin, p.Infra.RedriveTimeout/4)
+		p.Redrive = DefaultRedriveNumbers(p.Infra.RedriveTimeout)
 	}
 	p.Redrive.Timeout = p.Infra.RedriveTimeout
 	return p
@@ -189,9 +193,9 @@ func (p Props) Validate() error {
 	}
 	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
 	for _, k := range acklast.Describe(p.Kinds...) {
-		must(k.Attempts.Time <= p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin,
-			"kind %s: attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation",
-			k.Name, k.Attempts.Time, p.Numbers.WorkerTimeout-p.Numbers.HandoverMargin)
+		must(k.Attempts.Time <= p.Numbers.StartMargin-p.Numbers.HandoverMargin,
+			"kind %s: attempt time is %v, above start margin - handover margin = %v: an attempt would reach into the hand-over's time",
+			k.Name, k.Attempts.Time, p.Numbers.StartMargin-p.Numbers.HandoverMargin)
 		for _, t := range k.Tables {
 			must(tableName.MatchString(t.Name), "kind %s: table %q: a table's name has 1 to 100 letters, digits, hyphens, underscores and dots", k.Name, t.Name)
 		}
