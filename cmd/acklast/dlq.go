@@ -18,28 +18,18 @@ import (
 // selection are the flags of a selection.
 type selection struct {
 	all                             bool
-	classes, causes                 []string
+	classes                         []string
 	kinds, keys, subjects, messages []string
 	fingerprints                    []string
 	errorText                       string
-	generations                     []int
-	older, younger                  time.Duration
+	older, younger                  string
 }
 
 func (s selection) filter() *redrive.Filter {
-	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations,
-		Fingerprints: s.fingerprints, ErrorText: s.errorText}
+	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages,
+		Fingerprints: s.fingerprints, ErrorText: s.errorText, OlderThan: s.older, YoungerThan: s.younger}
 	for _, c := range s.classes {
 		f.Classes = append(f.Classes, job.Class(c))
-	}
-	for _, c := range s.causes {
-		f.Causes = append(f.Causes, job.Cause(c))
-	}
-	if s.older > 0 {
-		f.OlderThan = s.older.String()
-	}
-	if s.younger > 0 {
-		f.YoungerThan = s.younger.String()
 	}
 	return f
 }
@@ -64,8 +54,14 @@ counts grow.`,
 				return err
 			}
 			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
-			if f := s.filter(); show == "" && cmd.Flags().NFlag() > 0 && !emptyFilter(f) {
+			if f := s.filter(); !emptyFilter(f) {
+				if show != "" {
+					return refuse("--show prints one message: it takes no selection")
+				}
 				r.Select = f
+			}
+			if payload && show == "" {
+				return refuse("--payload prints the body of one message: name it with --show")
 			}
 			resp, err := g.ask(cmd.Context(), r)
 			if err != nil {

@@ -125,16 +125,14 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&s.all, "all", false, "everything on the DLQ")
 	f.StringSliceVar(&s.classes, "class", nil, "failure classes, such as transient")
-	f.StringSliceVar(&s.causes, "cause", nil, "causes, such as attempts")
 	f.StringSliceVar(&s.kinds, "kind", nil, "kinds of job")
 	f.StringSliceVar(&s.keys, "job", nil, "keys of jobs")
 	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
 	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
 	f.StringVar(&s.errorText, "error", "", "a part of the error's text")
 	f.StringSliceVar(&s.fingerprints, "fingerprint", nil, "errors as a look groups them")
-	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
-	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
-	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
+	f.StringVar(&s.older, "older-than", "", "isolated longer ago than that, such as 30m or 7d")
+	f.StringVar(&s.younger, "younger-than", "", "isolated less long ago than that")
 }
 
 func newRedrive(a *app) *cobra.Command {

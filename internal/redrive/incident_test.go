@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -665,6 +666,61 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 		listed := b.must(redrive.Request{Action: "list"}).Runs
 		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
 			t.Errorf("listed %+v, want one that was interrupted", listed)
+		}
+	})
+}
+
+// A copy is not sent while its job has not run yet.
+func TestCopiesOfASlowJobAreNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		var late []job.Message
+		b.run = func(_ *world, m job.Message) { late = append(late, m) }
+		b.many(1)
+		for range 3 {
+			b.put(job.DLQ, b.queues[job.DLQ][0].Message)
+		}
+		go func() {
+			time.Sleep(30 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range late {
+				done(b.world, m)
+			}
+		}()
+		req := planOf(all)
+		req.Canary = 4
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(req).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1, redrive.Copied: 3})
+		if n := len(b.sentAt); n != 1 {
+			t.Errorf("%d sent, want 1", n)
+		}
+	})
+}
+
+func TestAgesMayHaveDays(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Transient) // an hour ago
+	for age, want := range map[string]int{"59m": 1, "0d30m": 1, "1d": 0, "1h30m": 0} {
+		got := b.must(redrive.Request{Action: "inspect", Select: &redrive.Filter{OlderThan: age}})
+		if n := len(got.Groups); n != want {
+			t.Errorf("older than %s: %d groups, want %d", age, n, want)
+		}
+	}
+}
+
+func TestAnEmptyDLQAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.ReceiveWait = 2 * time.Second
+		began := time.Now()
+		got := b.must(redrive.Request{Action: "inspect"})
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("an empty DLQ took %v, want 2 s at most", took)
+		}
+		if raw, err := json.Marshal(got); err != nil || !strings.Contains(string(raw), `"groups":[]`) {
+			t.Errorf("answer %s, want an empty list of groups; %v", raw, err)
 		}
 	})
 }

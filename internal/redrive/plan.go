@@ -22,7 +22,7 @@ const partSize = 300
 
 func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
-		return Response{}, refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages or ages, or say "all": true`)
+		return Response{}, refuse(`the selection is empty: name classes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	}
 	p, items, sc, err := s.makePlan(ctx, req, *req.Select)
 	if err != nil {

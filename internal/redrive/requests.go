@@ -63,21 +63,21 @@ type Response struct {
 	Refused string `json:"refused,omitempty"`
 
 	Scan    *Scan         `json:"scan,omitempty"`
-	Groups  []Group       `json:"groups,omitempty"`
+	Groups  []Group       `json:"groups,omitzero"`
 	Message *MessageView  `json:"message,omitempty"`
 	Plan    *Plan         `json:"plan,omitempty"`
 	Run     *Run          `json:"run,omitempty"`
-	Runs    []Run         `json:"runs,omitempty"`
+	Runs    []Run         `json:"runs,omitzero"`
 	Switch  *Switch       `json:"switch,omitempty"`
-	Results []Result      `json:"results,omitempty"`
+	Results []Result      `json:"results,omitzero"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
-	Audit   []AuditRecord `json:"audit,omitempty"`
+	Audit   []AuditRecord `json:"audit,omitzero"`
 	// NextPage is the page of the audit that follows; 0 when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
 
-	Explanations []Explanation `json:"explanations,omitempty"`
+	Explanations []Explanation `json:"explanations,omitzero"`
 }
 
 // Result is what became of one message of a discard.

@@ -131,7 +131,12 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	defer mine.release(ctx)
 	bytes, empty, lost := 0, 0, 0
 	end := s.now().Add(s.numbers.ScanTime)
-	for empty < s.numbers.EmptyReceives {
+	// A queue that SQS counts as empty is taken for that at the first empty answer.
+	enough := s.numbers.EmptyReceives
+	if sc.Holds == 0 {
+		enough = 1
+	}
+	for empty < enough {
 		switch {
 		case sc.Seen >= s.numbers.ScanMessages:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.numbers.ScanMessages)
@@ -156,7 +161,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 			empty++
 			continue
 		}
-		empty = 0
+		empty, enough = 0, s.numbers.EmptyReceives
 		mine.renew(ctx)
 		more := true
 		for _, m := range received {
