@@ -7,9 +7,6 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 QUIET := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$$(node -p 'process.versions.node.split(".")[0]')
 CDK   := $(QUIET) node_modules/.bin/cdk
 
-# The race detector needs a C compiler.
-RACE = $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
-
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -39,13 +36,8 @@ build: ## Build the Lambda binaries for arm64 into dist/
 	@scripts/build-dist.sh
 
 .PHONY: test
-test: check synth ## Run every test but the second engines' (needs Go and Node.js)
-	@echo "Testing. The first time this compiles the embedded AWS and the CDK: some minutes on two cores."
-	@[ -n "$(RACE)" ] || [ -z "$$CI" ] || { echo "No C compiler, so no race detector: not good enough for CI."; exit 1; }
-	@[ -n "$(RACE)" ] || echo "No C compiler found: testing without the race detector."
-	$(GO) test $(RACE) -timeout 20m $$($(GO) list ./... | grep -v /infra)
-	$(QUIET) $(GO) test -timeout 20m ./infra/...
-	@echo "Not run here: the suites on second engines (fauxqs, dynalite, moto); make test-engines runs them."
+test: check node_modules/.package-lock.json ## Run every test that needs only Go and Node.js
+	@GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
 
 .PHONY: check
 check: ## Check formatting and vet
@@ -81,9 +73,21 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite and moto too, and lint the template (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and lint the template (needs Python)
 	@scripts/test-engines.sh
+	@scripts/ministack-engine.sh
 	@scripts/cfn-engines.sh
+
+# STACK names the stack, MINISTACK_PORT the port.
+.PHONY: ministack-up ministack-deploy ministack-e2e ministack-down
+ministack-up: ## Start MiniStack, a free AWS in processes (needs Python, no Docker)
+	@scripts/ministack.sh up
+ministack-deploy: ## Deploy the stack into MiniStack
+	@scripts/ministack.sh deploy
+ministack-e2e: ## Run the black-box end-to-end tests against MiniStack
+	@scripts/ministack.sh e2e
+ministack-down: ## Stop MiniStack; everything in it is gone
+	@scripts/ministack.sh down
 
 .PHONY: localstack-up localstack-deploy localstack-e2e localstack-down
 localstack-up: ## Start LocalStack in Docker (needs LOCALSTACK_AUTH_TOKEN)

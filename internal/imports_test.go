@@ -19,7 +19,7 @@ import (
 // all below it; "." is the package at the module's root. Names without a dot in their first part are the
 // module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":     {"internal/local"},
 	"github.com/spf13/cobra":       {"cmd/"},
@@ -28,10 +28,10 @@ var mayUse = map[string][]string{
 	"infra":                        {"infra", "infra/"},
 	"cmd":                          {"cmd/"},
 	"internal/demo":                {"internal/demo/"},
-	"internal/local":               {"internal/local/", "internal/demo", "internal/demo/", "cmd/"},
+	"internal/local":               {"internal/local/", "internal/demo", "internal/demo/", "cmd/", "infra/stack/stacktest"},
 	"internal/local/faults":        {"internal/demo"},
 	"internal/local/fakeprovider":  {"internal/demo", "internal/local", "cmd/"},
-	"internal/dynamo":              {".", "internal/redrive", "internal/local", "internal/demo", "cmd/"},
+	"internal/dynamo":              {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
 	"internal/lanes":               {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
 	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},

@@ -125,6 +125,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
+	settings.AttemptTime = settings.WorkerTimeout - settings.HandoverMargin
 	s.settings = settings
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {

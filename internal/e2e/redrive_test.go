@@ -30,7 +30,7 @@ import (
 
 // redriver is the compiled redrive function, built once.
 var redriver = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(filepath.Dir(bootstrap), "redrive")
+	dir := filepath.Join(scratch, "redrive")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -240,10 +241,24 @@ func (c Catalogue) Read(body string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
+	return c.ReadPayload(e)
+}
+
+// ErrUnknownKind: nobody registered the kind.
+var ErrUnknownKind = errors.New("unknown kind")
+
+// Known says whether somebody registered the kind.
+func (c Catalogue) Known(kind string) bool {
+	_, ok := c.byName[kind]
+	return ok
+}
+
+// ReadPayload is Read for a body whose envelope is decoded already. It runs the kind's own code.
+func (c Catalogue) ReadPayload(e Envelope) (Decoded, error) {
 	k, ok := c.byName[e.Kind]
 	if !ok {
 		return Decoded{Envelope: e}, &Failure{Class: Rejected,
-			Err: fmt.Errorf("kind %q is not known to this worker, which knows %q", e.Kind, c.Names())}
+			Err: fmt.Errorf("%w %q: this worker knows %q", ErrUnknownKind, e.Kind, c.Names())}
 	}
 	contents, err := k.Read(e.Payload)
 	if err != nil {

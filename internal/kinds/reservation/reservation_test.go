@@ -501,7 +501,7 @@ func TestCancellationReasons(t *testing.T) {
 	}{
 		{"conflict once", []string{none, none, conflict}, 1, acklast.Committed},
 		{"conflict every time", []string{conflict, none, none}, 3, acklast.Waiting},
-		{"throttled once", []string{none, "ThrottlingError", none}, 1, acklast.Committed},
+		{"throttled", []string{none, "ThrottlingError", none}, 1, acklast.Unconfirmed},
 		{"no reasons once", nil, 1, acklast.Committed},
 		{"no reasons every time", nil, 3, acklast.Waiting},
 		// The engine's own state contradicts these reasons: what is read afterwards decides.
