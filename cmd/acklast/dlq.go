@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,12 +24,14 @@ type selection struct {
 	kinds, keys, subjects, messages []string
 	fingerprints                    []string
 	errorText                       string
+	attributes, payload             map[string]string
 	older, younger                  string
 }
 
 func (s selection) filter() *redrive.Filter {
 	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages,
-		Fingerprints: s.fingerprints, ErrorText: s.errorText, OlderThan: s.older, YoungerThan: s.younger}
+		Fingerprints: s.fingerprints, ErrorText: s.errorText, OlderThan: s.older, YoungerThan: s.younger,
+		Attributes: s.attributes, Payload: s.payload}
 	for _, c := range s.classes {
 		f.Classes = append(f.Classes, job.Class(c))
 	}
@@ -37,7 +41,7 @@ func (s selection) filter() *redrive.Filter {
 func newDLQ(a *app) *cobra.Command {
 	var s selection
 	var show string
-	var payload bool
+	var payload, list bool
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "Say what is isolated, why, and what a redrive would do with it",
@@ -46,7 +50,7 @@ message. Nothing is consumed: the messages are hidden for a moment and visible a
 counts grow.`,
 		Example: `  acklast dlq
   acklast dlq --class transient --older-than 1h
-  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --payload`,
+  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --body`,
 		Args: cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			g, err := a.govern(cmd.Context())
@@ -61,7 +65,10 @@ counts grow.`,
 				r.Select = f
 			}
 			if payload && show == "" {
-				return refuse("--payload prints the body of one message: name it with --show")
+				return refuse("--body prints the body of one message: name it with --show")
+			}
+			if list {
+				return a.list(cmd.Context(), g, r)
 			}
 			resp, err := g.ask(cmd.Context(), r)
 			if err != nil {
@@ -71,9 +78,44 @@ counts grow.`,
 		}),
 	}
 	s.flags(cmd)
+	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
+	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
-	cmd.Flags().BoolVar(&payload, "payload", false, "with --show: print its body too")
+	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
 	return cmd
+}
+
+// list prints every message that is selected, page by page.
+func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
+	r.List = true
+	lines := json.NewEncoder(a.stdout)
+	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	row(table, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+	for {
+		resp, err := g.ask(ctx, r)
+		if err != nil {
+			return err
+		}
+		for _, m := range resp.Messages {
+			if a.output == "json" {
+				if err := lines.Encode(m); err != nil {
+					return err
+				}
+				continue
+			}
+			row(table, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+		}
+		if resp.Scan != nil && resp.Scan.Partial != "" {
+			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
+		}
+		if r.After = resp.Next; r.After == "" {
+			break
+		}
+	}
+	if a.output == "json" {
+		return nil
+	}
+	return table.Flush()
 }
 
 func emptyFilter(f *redrive.Filter) bool {

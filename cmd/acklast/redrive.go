@@ -130,6 +130,8 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
 	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
 	f.StringVar(&s.errorText, "error", "", "a part of the error's text")
+	f.StringToStringVar(&s.attributes, "attribute", nil, "the sender's attributes, such as tenant=blue")
+	f.StringToStringVar(&s.payload, "payload", nil, "fields of the payload, such as planId=p-7")
 	f.StringSliceVar(&s.fingerprints, "fingerprint", nil, "errors as a look groups them")
 	f.StringVar(&s.older, "older-than", "", "isolated longer ago than that, such as 30m or 7d")
 	f.StringVar(&s.younger, "younger-than", "", "isolated less long ago than that")

@@ -28,12 +28,16 @@ func TestRedriveCommands(t *testing.T) {
 	}, func() string { return r.stderr.String() })
 	id := seen.Groups[0].Samples[0].Message
 	contains(t, user.must("dlq").stdout, "rejected", "reservation.expire/r-1/h-1", "redrive 1", "1 of about 1 messages seen")
+	contains(t, user.must("dlq", "--list").stdout, id, "reservation.expire/r-1/h-1", "DELETED BY SQS")
+	if listed := decode[redrive.Listed](t, user.must("dlq", "--list", "--payload", "reservationId=r-1", "--output", "json")); listed.Message != id {
+		t.Errorf("listed %q, want %q", listed.Message, id)
+	}
 	shown := user.must("dlq", "--show", id)
 	contains(t, shown.stdout, id, "reservation.expire/r-1/h-1")
 	if strings.Contains(shown.stdout, `"commandId"`) {
 		t.Error("the payload is shown without having been asked for")
 	}
-	contains(t, user.must("dlq", "--show", id, "--payload").stdout, `"commandId":"h-1"`)
+	contains(t, user.must("dlq", "--show", id, "--body").stdout, `"commandId":"h-1"`)
 
 	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
 	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")

@@ -390,7 +390,7 @@ func newBench(t *testing.T) *bench {
 	n := topology.DefaultRedrive()
 	n.ReceiveWait, n.Ramp = 0, 0
 	b.Config = redrive.Config{
-		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true,
+		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true, DLQRetention: 14 * 24 * time.Hour,
 		Rules:   ledger.Rules{Retry: retry.Policy{Base: time.Second, Cap: time.Minute, MaxAttempts: 3, AttemptTime: time.Second}, MaxRedrives: 3, Retention: 45 * 24 * time.Hour},
 		Guarded: []job.Class{job.Crashed, job.Ambiguous},
 	}

@@ -1,6 +1,11 @@
 package redrive
 
 import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"acklast/internal/job"
 	"errors"
 	"slices"
@@ -22,13 +27,18 @@ type Filter struct {
 	// part of the error's text, in any case.
 	Fingerprints []string `json:"fingerprints,omitempty"`
 	ErrorText    string   `json:"errorText,omitempty"`
+	// Attributes are the sender's message attributes, Payload fields of the payload (a.b is b in a), each with
+	// the text of its value. Bodies that are not decoded have no payload.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Payload    map[string]string `json:"payload,omitempty"`
 	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m" or "7d".
 	OlderThan   string `json:"olderThan,omitempty"`
 	YoungerThan string `json:"youngerThan,omitempty"`
 }
 
 func (f Filter) check() error {
-	conditions := len(f.Classes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Fingerprints)
+	conditions := len(f.Classes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Fingerprints) +
+		len(f.Attributes) + len(f.Payload)
 	if f.ErrorText != "" {
 		conditions++
 	}
@@ -85,7 +95,7 @@ func (f Filter) matches(it item, now time.Time) bool {
 	age := now.Sub(it.isolatedAt)
 	older, _ := parseAge(f.OlderThan)
 	younger, _ := parseAge(f.YoungerThan)
-	return in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
+	return it.fits && in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
 		in(len(f.Kinds), slices.Contains(f.Kinds, it.kind)) &&
 		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
 		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
@@ -94,3 +104,40 @@ func (f Filter) matches(it item, now time.Time) bool {
 		strings.Contains(strings.ToLower(it.error), strings.ToLower(f.ErrorText)) &&
 		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
 }
+
+// fits checks what an item does not keep of its message.
+func (f Filter) fits(m job.Message, c candidate) bool {
+	for name, want := range f.Attributes {
+		if a, ok := m.Attributes[name]; !ok || a.String != want {
+			return false
+		}
+	}
+	if len(f.Payload) == 0 {
+		return true
+	}
+	var payload any
+	if c.readErr != nil || json.Unmarshal(c.read.Envelope.Payload, &payload, json.WithUnmarshalers(exactNumbers)) != nil {
+		return false
+	}
+	for path, want := range f.Payload {
+		value := payload
+		for name := range strings.SplitSeq(path, ".") {
+			object, _ := value.(map[string]any)
+			value = object[name]
+		}
+		if value == nil || fmt.Sprint(value) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// exactNumbers keeps numbers as they are spelled: an id must not be rounded.
+var exactNumbers = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+	if d.PeekKind() != '0' {
+		return errors.ErrUnsupported
+	}
+	token, err := d.ReadValue()
+	*v = string(token)
+	return err
+})

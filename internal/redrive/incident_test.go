@@ -724,3 +724,63 @@ func TestAnEmptyDLQAnswersAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestSelectByAttributeAndPayload(t *testing.T) {
+	b := newBench(t)
+	send := func(id, more, tenant string) {
+		b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"` + id + `",` + more + `}}`, Memory: job.Memory{Class: job.Transient},
+			Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: tenant}}})
+	}
+	send("a", `"planId":"p-7","n":12345678901234567890`, "blue")
+	send("b", `"planId":"p-8","at":{"room":"r-1"}`, "blue")
+	send("c", `"planId":"p-7"`, "green")
+	b.malformed()
+	for name, test := range map[string]struct {
+		f    redrive.Filter
+		want int
+	}{
+		"payload":             {redrive.Filter{Payload: map[string]string{"planId": "p-7"}}, 2},
+		"a large number":      {redrive.Filter{Payload: map[string]string{"n": "12345678901234567890"}}, 1},
+		"a field of a field":  {redrive.Filter{Payload: map[string]string{"at.room": "r-1"}}, 1},
+		"no such field":       {redrive.Filter{Payload: map[string]string{"at.floor": "1"}}, 0},
+		"attribute":           {redrive.Filter{Attributes: map[string]string{"tenant": "blue"}}, 2},
+		"attribute, payload":  {redrive.Filter{Attributes: map[string]string{"tenant": "green"}, Payload: map[string]string{"planId": "p-7"}}, 1},
+		"another's attribute": {redrive.Filter{Attributes: map[string]string{"tenant": "red"}}, 0},
+	} {
+		n := 0
+		for _, g := range b.must(redrive.Request{Action: "inspect", Select: &test.f}).Groups {
+			n += g.Count
+		}
+		if n != test.want {
+			t.Errorf("%s: %d messages, want %d", name, n, test.want)
+		}
+	}
+}
+
+// A list names every message once, however many pages it has.
+func TestListNamesEveryMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(3000)
+		seen, pages := map[string]bool{}, 0
+		for after, more := "", true; more; pages++ {
+			got := b.must(redrive.Request{Action: "inspect", List: true, After: after})
+			for _, m := range got.Messages {
+				if seen[m.Message] {
+					t.Fatalf("%s is listed twice", m.Message)
+				}
+				seen[m.Message] = true
+				if left := m.DeletedAt.Sub(time.Now()); left <= 13*24*time.Hour || left > 14*24*time.Hour {
+					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
+				}
+			}
+			if raw, err := json.Marshal(got); err != nil || len(raw) > 6_000_000 {
+				t.Errorf("a page has %d bytes, more than Lambda answers; %v", len(raw), err)
+			}
+			after, more = got.Next, got.Next != ""
+		}
+		if len(seen) != 3000 {
+			t.Errorf("%d messages listed on %d pages, want 3000", len(seen), pages)
+		}
+	})
+}

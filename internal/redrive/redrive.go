@@ -78,6 +78,7 @@ type Service struct {
 	names       topology.Names
 	rules       ledger.Rules
 	numbers     topology.Redrive
+	retention   time.Duration
 	guarded     []job.Class
 	unqualified bool
 	version     string
@@ -96,7 +97,7 @@ type Service struct {
 // New returns a service.
 func New(c Config, d Dependencies) *Service {
 	return &Service{
-		names: c.Names, rules: c.Rules, numbers: c.Numbers, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
+		names: c.Names, rules: c.Rules, numbers: c.Numbers, retention: c.DLQRetention, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
 		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds, start: d.Start,
 		log: d.Log, progress: d.Progress, now: d.Now, newID: d.ID,
 	}

@@ -29,6 +29,8 @@ type item struct {
 	generation             int
 	size                   int
 
+	// fits says that the message has the attributes and the payload that were selected.
+	fits       bool
 	action     Action
 	why, guard string
 }
@@ -270,7 +272,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
-		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body),
+		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body), fits: f.fits(m.Message, c),
 	}
 	if it.kind == "" {
 		it.kind = "unknown"
