@@ -79,8 +79,8 @@ counts grow.`,
 	}
 	s.flags(cmd)
 	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
-	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
+	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
 	return cmd
 }
