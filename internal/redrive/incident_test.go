@@ -23,7 +23,12 @@ func retries(class job.Class) func(*world, job.Message) {
 		if e.Status != ledger.Pending {
 			return
 		}
-		e.Version, e.Attempts, e.LastClass, e.LastError = e.Version+1, e.Attempts+1, class, "503"
+		e.Version, e.LastClass, e.LastError = e.Version+1, class, "503"
+		if class == job.Throttled { // which spends time, and not the count
+			e.Throttles++
+		} else {
+			e.Attempts++
+		}
 		e.RetryAt = time.Now().Add(time.Hour)
 		w.entries[e.Key] = e
 	}
@@ -781,6 +786,27 @@ func TestListNamesEveryMessage(t *testing.T) {
 		}
 		if len(seen) != 3000 {
 			t.Errorf("%d messages listed on %d pages, want 3000", len(seen), pages)
+		}
+	})
+}
+
+// The ledger knows which payload is the job's: only the other message is in conflict.
+func TestTheEntryTellsWhichMessageConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(1)
+		digest, err := job.Digest([]byte(`{"id":"j0000"}`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := b.entries[key("j0000")]
+		e.Digest = digest
+		b.entries[key("j0000")] = e
+		other := b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"j0000","more":1}}`, Memory: b.queues[job.DLQ][0].Memory})
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+		if left := b.queues[job.DLQ]; len(left) != 1 || left[0].ID != other {
+			t.Errorf("left on the DLQ: %d messages, want the one in conflict", len(left))
 		}
 	})
 }

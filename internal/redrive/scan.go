@@ -292,5 +292,9 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 
 // delivery is a message of the DLQ as the ledger's rules want it.
 func delivery(m job.Message, c candidate, token string) job.Delivery {
-	return job.Delivery{Message: m, Lane: job.Recovery, Envelope: c.read.Envelope, Key: c.read.Key, Subject: c.read.Subject, Token: token}
+	d := job.Delivery{Message: m, Lane: job.Recovery, Envelope: c.read.Envelope, Key: c.read.Key, Subject: c.read.Subject, Token: token}
+	if c.readErr == nil {
+		d.Digest = c.digest(m.Body)
+	}
+	return d
 }
