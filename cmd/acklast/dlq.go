@@ -165,6 +165,22 @@ func printInspection(w io.Writer, r redrive.Response, now time.Time) {
 		}
 		say(w, ".\n")
 	}
+	next := map[redrive.Action]string{}
+	for _, g := range r.Groups {
+		for action := range g.Actions {
+			switch action {
+			case redrive.Redrive, redrive.Remove, redrive.Copy:
+				next[redrive.Redrive] = "acklast redrive plan --class " + string(g.Class) + " --reason WHY"
+			case redrive.NeedsDecision:
+				next[action] = "acklast decide JOB, see acklast job JOB"
+			case redrive.Late, redrive.Expired, redrive.Never, redrive.Foreign, redrive.Conflict:
+				next[redrive.Never] = "acklast discard MESSAGE... --reason WHY"
+			}
+		}
+	}
+	for _, action := range slices.Sorted(maps.Keys(next)) {
+		say(w, "Next: %s\n", next[action])
+	}
 }
 
 func actionsOf(actions map[redrive.Action]int) string {

@@ -810,3 +810,26 @@ func TestTheEntryTellsWhichMessageConflicts(t *testing.T) {
 		}
 	})
 }
+
+// A convict whose message lost our attribute is told by its entry, and needs its approval.
+func TestAConvictWithoutOurAttributeNeedsItsApproval(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Crashed)
+	b.queues[job.DLQ][0].Memory = job.Memory{}
+	plan := b.must(planOf(all)).Plan
+	if !strings.Contains(plan.Approval, "crashed") {
+		t.Errorf("approval %q, want one for the crashed job", plan.Approval)
+	}
+	b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "needs an approval")
+}
+
+// An isolated job is not foreign, whatever its message lost.
+func TestAnIsolatedJobIsNotForeign(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Rejected)
+	b.queues[job.DLQ][0].Memory = job.Memory{}
+	groups := b.must(redrive.Request{Action: "inspect"}).Groups
+	if len(groups) != 1 || groups[0].Class != job.Rejected || groups[0].Actions[redrive.Redrive] != 1 {
+		t.Errorf("groups %+v, want one rejected job to redrive", groups)
+	}
+}
