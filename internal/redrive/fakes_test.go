@@ -75,8 +75,11 @@ func newWorld() *world {
 
 // call makes a call under the fault, if there is one.
 func (w *world) call(name string, do func() error) error {
-	if w.latency > 0 {
-		time.Sleep(w.latency)
+	w.mu.Lock()
+	latency := w.latency
+	w.mu.Unlock()
+	if latency > 0 {
+		time.Sleep(latency)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
