@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
 
@@ -82,13 +83,25 @@ func newPolicies(st *Stack) policies {
 }
 
 func (st *Stack) operateStatements() []awsiam.PolicyStatement {
-	return append(st.readStatements(),
+	statements := append(st.readStatements(),
+		// The kill switch is thrown directly, so that no busy function is in its way. Its key alone: the table
+		// holds the approvals too.
+		awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Actions: jsii.Strings("dynamodb:UpdateItem"), Resources: pointer(tableARNs(st.tables.operations)),
+			Conditions: &map[string]any{"ForAllValues:StringEquals": map[string]any{"dynamodb:LeadingKeys": []string{redrive.SwitchKey}}},
+		}),
 		statement([]*string{st.redrive.operate.FunctionArn()}, "lambda:InvokeFunction"),
 		// Pausing a lane is an operator's first answer to a bad deployment.
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:UpdateEventSourceMapping"),
 	)
+	if st.key != nil {
+		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
+	}
+	return statements
 }
+
+func pointer[T any](v T) *T { return &v }
 
 // approveStatements hold nothing else on purpose: who approves need not be able to run. Attach the
 // read-only policy too, to see what is approved.

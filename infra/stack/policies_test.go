@@ -204,7 +204,34 @@ func TestPeopleMay(t *testing.T) {
 	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
 	equal(t, "senders", plain("Senders"), grid("sqs:acklast-source", "sqs:GetQueueUrl", "sqs:SendMessage"))
 	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
+		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on the switch alone, see below
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
 	))
+}
+
+// The operations table holds the approvals: who may throw the kill switch may write nothing else in it.
+func TestOperatorsWriteTheSwitchAlone(t *testing.T) {
+	tm := standardTemplate(t)
+	found := 0
+	for _, policy := range tm.of("AWS::IAM::ManagedPolicy") {
+		if !strings.HasPrefix(policy, "Operators") {
+			continue
+		}
+		document := tm.resolve(tm.Resources[policy].Properties["PolicyDocument"]).(map[string]any)
+		for _, one := range document["Statement"].([]any) {
+			statement := one.(map[string]any)
+			if !slices.Contains(list(statement["Action"]), "dynamodb:UpdateItem") {
+				continue
+			}
+			found++
+			want := "map[ForAllValues:StringEquals:map[dynamodb:LeadingKeys:[switch]]]"
+			if got := fmt.Sprint(statement["Condition"]); got != want {
+				t.Errorf("operators write the operations table on condition %s, want %s", got, want)
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d statements let operators write a table, want 1", found)
+	}
 }

@@ -157,11 +157,11 @@ func TestOperatorRedrivesOneJob(t *testing.T) {
 	o.send(o.body(h), nil)
 	o.ends(h, ledger.Isolated)
 	id := o.onDLQ(h)
-	o.wantSaid(o.wants(0, "dlq", "--show", id, "--payload"), h.ReservationID)
+	o.wantSaid(o.wants(0, "dlq", "--show", id, "--body"), h.ReservationID)
 
 	plan := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "looks mended").Plan
 	o.wantSaid(o.wants(stopped, "redrive", "run", plan.ID, "--yes"), "canary failed")
-	o.wantSaid(o.wants(stopped, "redrive", "status", plan.Run, "--audit", id), "sent")
+	o.wantSaid(o.wants(0, "audit", plan.Run), id)
 	o.wants(0, "redrive", "revoke", plan.Run, "--by", "ada", "--reason", "was not mended")
 
 	o.restore(h)

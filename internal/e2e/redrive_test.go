@@ -158,7 +158,7 @@ func TestRedriveDrill(t *testing.T) {
 	g.send(`{"kind":"reservation.expire","payload":`, nil)
 	healthy := []reservation.Hold{}
 	for i := range 5 {
-		healthy = append(healthy, g.place(g.hold(fmt.Sprint("healthy-", i), 1, 0)))
+		healthy = append(healthy, g.place(g.hold(fmt.Sprint("healthy-", i), 1, 3*time.Second)))
 	}
 	for _, h := range healthy {
 		g.ends(h, ledger.Done)
