@@ -32,7 +32,7 @@ build: ## Build the Lambda binaries for arm64 into dist/
 
 .PHONY: test
 test: check node_modules/.package-lock.json ## Run every test that needs only Go and Node.js
-	@GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
+	@$(QUIET) GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
 
 .PHONY: check
 check: ## Check formatting and vet
