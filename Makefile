@@ -14,17 +14,22 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z_-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: bin/acklast ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
-	@./bin/acklast demo
+demo: ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
+	@echo "Building the demo. The first time this compiles the embedded AWS: one to three minutes on two cores."
+	@mkdir -p bin && $(GO) build -o bin/demo ./internal/demo/play && ./bin/demo
 
 .PHONY: local
-local: bin/acklast ## Run the embedded AWS with the worker until Ctrl-C
+local: bin/acklast bin/desk ## Run the embedded AWS with the worker until Ctrl-C
 	@./bin/acklast local
 
 .PHONY: bin/acklast
 bin/acklast:
 	@echo "Building acklast. The first time this compiles the embedded AWS: one to three minutes on two cores."
 	@$(GO) build -o bin/acklast ./cmd/acklast
+
+.PHONY: bin/desk
+bin/desk:
+	@$(GO) build -o bin/desk ./internal/kinds/reservation/desk
 
 .PHONY: build
 build: ## Build the Lambda binaries for arm64 into dist/
@@ -68,9 +73,21 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite and moto too, and lint the template (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and lint the template (needs Python)
 	@scripts/test-engines.sh
+	@scripts/ministack-engine.sh
 	@scripts/cfn-engines.sh
+
+# STACK names the stack, MINISTACK_PORT the port.
+.PHONY: ministack-up ministack-deploy ministack-e2e ministack-down
+ministack-up: ## Start MiniStack, a free AWS in processes (needs Python, no Docker)
+	@scripts/ministack.sh up
+ministack-deploy: ## Deploy the stack into MiniStack
+	@scripts/ministack.sh deploy
+ministack-e2e: ## Run the black-box end-to-end tests against MiniStack
+	@scripts/ministack.sh e2e
+ministack-down: ## Stop MiniStack; everything in it is gone
+	@scripts/ministack.sh down
 
 .PHONY: localstack-up localstack-deploy localstack-e2e localstack-down
 localstack-up: ## Start LocalStack in Docker (needs LOCALSTACK_AUTH_TOKEN)

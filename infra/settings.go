@@ -47,6 +47,8 @@ type Settings struct {
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
+	// Endpoint is the local engine that is deployed into.
+	Endpoint string
 }
 
 // DefaultSettings returns what is deployed when nothing is chosen.
@@ -127,6 +129,7 @@ var settings = []setting{
 	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
+	{"endpoint", func(s *Settings, v string) error { s.Endpoint = v; return nil }},
 }
 
 func duration(name string, field func(*Settings) *time.Duration) setting {
@@ -288,7 +291,7 @@ func (s Settings) props() stack.Props {
 	p := stack.Props{
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
 		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
-		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail,
+		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail, Endpoint: s.Endpoint,
 	}
 	p.PauseSource, p.PauseRecovery = slices.Contains(words(s.Paused), laneSource), slices.Contains(words(s.Paused), laneRecovery)
 	if s.AlarmTopicARN != "" {

@@ -52,6 +52,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`stack is "9lives", but a stack's name begins with a letter`, set("stack", "9lives")},
 		{`alarm e-mail is "ops", which is no address`, set("alarmEmail", "ops")},
 		{`alarm topic is "ops", which is no ARN`, set("alarmTopicArn", "ops")},
+		{`endpoint is "localhost:4566", want an address such as`, set("endpoint", "localhost:4566")},
 		{"deletionProtection and destroyData exclude each other", map[string]any{"acklast:deletionProtection": "true", "acklast:destroyData": "true"}},
 		{`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`, set("provider", "smtp")},
 		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},

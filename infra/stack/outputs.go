@@ -9,7 +9,10 @@ type output struct{ id, description, value string }
 
 // newOutputs prints, at the end of a deployment, what people need next.
 func newOutputs(st *Stack) {
-	region := *st.stack.Region()
+	region, aws, tool := *st.stack.Region(), "aws", "bin/acklast"
+	if endpoint := st.props.Endpoint; endpoint != "" {
+		aws, tool = "aws --endpoint-url "+endpoint, "bin/acklast --endpoint-url "+endpoint
+	}
 	outputs := []output{
 		{"SourceQueueUrl", "Send jobs here", *st.queues.source.QueueUrl()},
 		{"RecoveryQueueUrl", "Retries, deferrals and redrives", *st.queues.recovery.QueueUrl()},
@@ -22,11 +25,11 @@ func newOutputs(st *Stack) {
 		{"ApproversPolicyArn", "Attach it to the role of those who approve", *st.policies.approvers.ManagedPolicyArn()},
 		{"ReadOnlyPolicyArn", "Attach it to the role of those who look", *st.policies.readOnly.ManagedPolicyArn()},
 		{"SendersPolicyArn", "Attach it to the roles that send jobs", *st.policies.senders.ManagedPolicyArn()},
-		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(st.mappings.source, region)},
-		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(st.mappings.recovery, region)},
+		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(aws, st.mappings.source, region)},
+		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(aws, st.mappings.recovery, region)},
 		{"DashboardUrl", "The dashboard", "https://" + region + ".console.aws.amazon.com" +
 			"/cloudwatch/home?region=" + region + "#dashboards/dashboard/" + st.dashboardName()},
-		{"Next", "Type this next", "AWS_REGION=" + region + " bin/acklast status --stack " + st.props.Name},
+		{"Next", "Type this next", "AWS_REGION=" + region + " " + tool + " status --stack " + st.props.Name},
 	}
 	for _, name := range st.tables.names {
 		outputs = append(outputs, output{constructID(name) + "TableName", "A kind's table: " + name, *st.tables.kinds[name].TableName()})
@@ -36,6 +39,6 @@ func newOutputs(st *Stack) {
 	}
 }
 
-func pause(m awslambda.EventSourceMapping, region string) string {
-	return "aws lambda update-event-source-mapping --region " + region + " --uuid " + *m.EventSourceMappingId() + " --no-enabled"
+func pause(aws string, m awslambda.EventSourceMapping, region string) string {
+	return aws + " lambda update-event-source-mapping --region " + region + " --uuid " + *m.EventSourceMappingId() + " --no-enabled"
 }

@@ -48,10 +48,12 @@ type Infra = topology.Infra
 //   - Timeout: set by New from Infra.
 //   - PauseMargin: the time at the end of an invocation in which no cohort starts.
 //   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
+//   - Hide, GoneAfter: how long a message that is held stays hidden, and for how long a run looks for one that
+//     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
 //   - Canary, CanaryWait: the jobs that go first.
-//   - Samples, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
+//   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
 
@@ -99,6 +101,10 @@ type Props struct {
 	AlarmEmail     string
 	AlarmTopicARNs []string
 
+	// Endpoint is the address of a local engine that the stack is deployed into. The outputs name it, so that
+	// their commands reach that engine from any shell, and not the real AWS. Nothing else depends on it.
+	Endpoint string
+
 	// PauseSource and PauseRecovery deploy a lane paused, or keep it so. A later deployment without them
 	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
 	PauseSource, PauseRecovery bool
@@ -137,7 +143,9 @@ var (
 	// The longest name made of the system's is a table's, and of 255 bytes; a function's may have 64.
 	systemName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,49}$`)
 	tableName  = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
-	email      = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	// It becomes a word of a shell's command line.
+	endpoint = regexp.MustCompile(`^https?://[a-zA-Z0-9.-]+(:[0-9]+)?$`)
+	email    = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 )
 
 // maxEnvironmentBytes is what Lambda allows for a function's environment.
@@ -162,6 +170,7 @@ func (p Props) Validate() error {
 	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, p.LogLevel),
 		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", p.LogLevel)
 	must(p.AlarmEmail == "" || email.MatchString(p.AlarmEmail), "alarm e-mail is %q, which is no address", p.AlarmEmail)
+	must(p.Endpoint == "" || endpoint.MatchString(p.Endpoint), "endpoint is %q, want an address such as http://127.0.0.1:4566", p.Endpoint)
 	must(!p.DeletionProtection || !p.DestroyData,
 		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {

@@ -153,9 +153,11 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 	s := blackBox(t)
 	bodies := []string{
 		`{"id":"` + s.id + `","a":`, `["` + s.id + `"]`, "plain text " + s.id, "😀 " + s.id,
-		`{"kind":"reservation.expire","kind":"` + s.id + `","payload":{}}`,
 		`{"kind":"reservation.expire","payload":{"reservationId":"` + s.id + strings.Repeat("x", 3000) + `","commandId":"c","resourceId":"r","units":1}}`,
 		`{"kind":"reservation.expire","payload":{"reservationId":"` + s.id + `","commandId":"c","resourceId":"r","units":9007199254740993}}`,
+	}
+	if !rewritesBodies() { // of two equal names, it would keep one
+		bodies = append(bodies, `{"kind":"reservation.expire","kind":"`+s.id+`","payload":{}}`)
 	}
 	var moves []lanes.Move
 	for _, body := range bodies {

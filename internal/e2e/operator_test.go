@@ -1,0 +1,189 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/redrive"
+)
+
+// tool is the compiled command line, built once.
+var tool = sync.OnceValues(func() (string, error) {
+	root, ok := local.FindCheckout(".")
+	if !ok {
+		return "", errors.New("not in a checkout")
+	}
+	out := filepath.Join(scratch, "acklast")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", out, "./cmd/acklast")
+	build.Dir, build.Stderr = root, os.Stderr
+	return out, build.Run()
+})
+
+// operator runs the command line as a person does, against the stack of the black-box tests.
+type operator struct {
+	*system
+	binary string
+	env    []string
+}
+
+// newOperator returns one that has the stack for itself: the test is not parallel, and those that are wait
+// for its end. It pauses lanes and throws the kill switch, which are the whole stack's.
+func newOperator(t *testing.T) *operator {
+	t.Helper()
+	binary, err := tool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &operator{system: blackBoxAlone(t), binary: binary}
+	o.env = append(os.Environ(), "ACKLAST_STACK="+o.names.Stack)
+	if !deployed() {
+		o.env = append(o.env, "AWS_ENDPOINT_URL="+shared.env.Endpoint(), "AWS_REGION="+local.Region)
+	}
+	return o
+}
+
+// run is one command line. It returns the answer and the exit code.
+func (o *operator) run(args ...string) (string, int) {
+	o.Helper()
+	cmd := exec.CommandContext(o.Context(), o.binary, args...)
+	var stderr strings.Builder
+	cmd.Env, cmd.Stderr = o.env, &stderr
+	out, err := cmd.Output()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		o.Fatalf("acklast %s: %v", strings.Join(args, " "), err)
+	}
+	o.Logf("acklast %s: exit code %d\n%s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), stderr.String())
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// The codes of the command line's end, as its help says them.
+const (
+	refused = 2
+	stopped = 3
+)
+
+// onDLQ waits for the hold's job on the DLQ and returns its message's id there.
+func (o *operator) onDLQ(h reservation.Hold) (id string) {
+	o.Helper()
+	o.until("the job is on the DLQ", func() bool {
+		for _, group := range ask[redrive.Response](o, "dlq", "--subject", h.ReservationID).Groups {
+			for _, sample := range group.Samples {
+				id = sample.Message
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+// wants runs a command line that has to end with the code.
+func (o *operator) wants(code int, args ...string) string {
+	o.Helper()
+	out, got := o.run(args...)
+	if got != code {
+		o.Fatalf("acklast %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+	}
+	return out
+}
+
+// ask runs a command line that has to succeed and decodes its answer.
+func ask[T any](o *operator, args ...string) (answer T) {
+	o.Helper()
+	out := o.wants(0, append(args, "--output", "json")...)
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		o.Fatalf("acklast %s: %v in:\n%s", strings.Join(args, " "), err, out)
+	}
+	return answer
+}
+
+func (o *operator) wantSaid(out, want string) {
+	o.Helper()
+	if !strings.Contains(out, want) {
+		o.Errorf("%q does not stand in:\n%s", want, out)
+	}
+}
+
+func TestOperatorHoldsAndConfirms(t *testing.T) {
+	o := newOperator(t)
+	h := o.hold("counter", 2, 0)
+	o.wants(0, "hold", "--reservation", h.ReservationID, "--command", h.CommandID, "--resource", h.ResourceID, "--units", "2", "--for", "3s")
+	o.wantAvailable(98)
+	o.wants(0, "confirm", "--reservation", h.ReservationID, "--command", h.CommandID)
+	o.until("its job has ended", func() bool {
+		out, code := o.run("job", h.ReservationID)
+		return code == 0 && strings.Contains(out, "superseded")
+	})
+	o.wantAvailable(98)
+}
+
+func TestOperatorPausesALane(t *testing.T) {
+	o := newOperator(t)
+	o.wants(0, "pause", "source")
+	resume := sync.OnceFunc(func() { o.wants(0, "resume", "source") })
+	defer resume()
+	o.until("the lane is paused", func() bool {
+		return ask[struct{ State string }](o, "pause", "source").State == "Disabled"
+	})
+	h := o.place(o.hold("waits", 1, 0))
+	o.until("the job waits", func() bool { return o.depth(job.Source).Visible == 1 })
+	o.wantState(h, reservation.Held)
+	resume()
+	o.ends(h, ledger.Done)
+	o.wantSaid(o.wants(0, "status"), "source")
+}
+
+// A job whose record is missing is found, redriven in vain, mended, redriven by another plan, and done.
+func TestOperatorRedrivesOneJob(t *testing.T) {
+	o := newOperator(t)
+	h := o.hold("mended", 2, 0)
+	o.send(o.body(h), nil)
+	o.ends(h, ledger.Isolated)
+	id := o.onDLQ(h)
+	o.wantSaid(o.wants(0, "dlq", "--show", id, "--payload"), h.ReservationID)
+
+	plan := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "looks mended").Plan
+	o.wantSaid(o.wants(stopped, "redrive", "run", plan.ID, "--yes"), "canary failed")
+	o.wantSaid(o.wants(stopped, "redrive", "status", plan.Run, "--audit", id), "sent")
+	o.wants(0, "redrive", "revoke", plan.Run, "--by", "ada", "--reason", "was not mended")
+
+	o.restore(h)
+	id = o.onDLQ(h)
+	second := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "mended").Plan
+	o.wants(0, "redrive", "stop", "--by", "ada", "--reason", "lunch")
+	o.wantSaid(o.wants(0, "redrive", "list"), "kill switch is on")
+	o.wants(0, "redrive", "resume", "--by", "ada", "--reason", "back")
+	o.wants(0, "redrive", "run", second.ID, "--yes")
+	if e := o.ends(h, ledger.Done); e.Redrives != 2 {
+		t.Errorf("redrives are %d, want 2", e.Redrives)
+	}
+	o.wantSaid(o.wants(0, "redrive", "list"), second.Run)
+}
+
+// What ends work for good goes through the other alias of the function.
+func TestOperatorApprovesAndDiscards(t *testing.T) {
+	o := newOperator(t)
+	bad := `{"kind":"reservation.expire","payload":{"reservationId":"` + o.id + `"}}`
+	o.send(bad, nil)
+	id := o.fromDLQ(bad).ID
+	o.until("the message is visible again", func() bool {
+		return len(ask[redrive.Response](o, "dlq", "--message", id).Groups) == 1
+	})
+	plan := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "try").Plan
+	if plan.Approval == "" {
+		t.Error("an invalid job needs no approval")
+	}
+	o.wants(refused, "redrive", "approve", plan.ID, "--by", "ada", "--reason", "my own", "--yes")
+	o.wants(0, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "seen", "--yes")
+	o.wantSaid(o.wants(0, "discard", id, "--by", "grace", "--reason", "never valid"), "discarded")
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs on MiniStack: the suites of the ledger and of the queues, a deployment of the stack by the CDK, and
+# the black-box tests on what was deployed. `make test-engines` calls it; about two minutes.
+#
+# It uses a port and a folder of its own, so that a MiniStack that runs already is left alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+MINISTACK_RUN=$work/ministack
+MINISTACK_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+ACKLAST_MINISTACK_URL=http://127.0.0.1:$MINISTACK_PORT
+export MINISTACK_RUN MINISTACK_PORT ACKLAST_MINISTACK_URL
+unset STACK ACKLAST_STACK ACKLAST_DATA_ENDPOINT
+cleanup() {
+	[ ! -e "$MINISTACK_RUN" ] || scripts/ministack.sh down >&2 || true
+	rm -rf "$work"
+}
+trap cleanup EXIT
+
+scripts/ministack.sh up
+go vet -tags engines ./internal/lanes ./internal/dynamo
+go test -count=1 -tags engines ./internal/lanes ./internal/dynamo -run '^TestMiniStack$'
+scripts/ministack.sh deploy >"$work/deployment" 2>&1 || { cat "$work/deployment" >&2; exit 1; }
+scripts/ministack.sh e2e | tee "$work/e2e" | grep -E '^(--- (PASS|FAIL)|    --- FAIL|ok|FAIL)' || { cat "$work/e2e" >&2; exit 1; }
+grep -q '^ok' "$work/e2e" || { cat "$work/e2e" >&2; exit 1; }
+
+# Every black-box test ran to its end, and no other one counts as passed without having run.
+sed -n 's/^func \(Test[A-Za-z0-9]*\)(t \*testing.T) {$/\1/p' internal/e2e/blackbox_test.go internal/e2e/operator_test.go | sort >"$work/want"
+sed -n 's/^--- PASS: \([^ ]*\).*/\1/p' "$work/e2e" | sort >"$work/got"
+diff "$work/want" "$work/got" || { echo "these black-box tests did not run (<), or these others claim to have (>)" >&2; exit 1; }
+
+isolated=$(AWS_ENDPOINT_URL=$ACKLAST_MINISTACK_URL AWS_REGION=us-east-1 go run ./cmd/acklast status --output json |
+	node -p 'JSON.parse(require("fs").readFileSync(0)).dlq.isolated')
+[ "$isolated" = 0 ] || { echo "the black-box tests left $isolated messages on the DLQ" >&2; exit 1; }
