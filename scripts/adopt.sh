@@ -138,7 +138,7 @@ upgrade() {
 	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$snapshot"
 
 	# Without renames: a kind of yours that began as a copy of a sample is not the sample under another name.
-	git merge -q --no-ff --no-commit -X no-renames "$branch" >"$scratch/merge" 2>&1 || true
+	git -c merge.renames=false -c merge.directoryRenames=false merge -q --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
 	# What you deleted stays deleted: files that changed there, and new ones in folders you have removed.
 	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
 	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"
