@@ -7,9 +7,6 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 QUIET := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$$(node -p 'process.versions.node.split(".")[0]')
 CDK   := $(QUIET) node_modules/.bin/cdk
 
-# The race detector needs a C compiler.
-RACE = $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
-
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -17,11 +14,12 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z_-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: bin/acklast ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
-	@./bin/acklast demo
+demo: ## Watch jobs survive copies, kills and outages on an embedded AWS (needs only Go)
+	@echo "Building the demo. The first time this compiles the embedded AWS: one to three minutes on two cores."
+	@mkdir -p bin && $(GO) build -o bin/demo ./internal/demo/play && ./bin/demo
 
 .PHONY: local
-local: bin/acklast ## Run the embedded AWS with the worker until Ctrl-C
+local: bin/acklast bin/desk ## Run the embedded AWS with the worker until Ctrl-C
 	@./bin/acklast local
 
 .PHONY: bin/acklast
@@ -29,18 +27,17 @@ bin/acklast:
 	@echo "Building acklast. The first time this compiles the embedded AWS: one to three minutes on two cores."
 	@$(GO) build -o bin/acklast ./cmd/acklast
 
+.PHONY: bin/desk
+bin/desk:
+	@$(GO) build -o bin/desk ./internal/kinds/reservation/desk
+
 .PHONY: build
 build: ## Build the Lambda binaries for arm64 into dist/
 	@scripts/build-dist.sh
 
 .PHONY: test
-test: check synth ## Run every test but the second engines' (needs Go and Node.js)
-	@echo "Testing. The first time this compiles the embedded AWS and the CDK: some minutes on two cores."
-	@[ -n "$(RACE)" ] || [ -z "$$CI" ] || { echo "No C compiler, so no race detector: not good enough for CI."; exit 1; }
-	@[ -n "$(RACE)" ] || echo "No C compiler found: testing without the race detector."
-	$(GO) test $(RACE) -timeout 20m $$($(GO) list ./... | grep -v /infra)
-	$(QUIET) $(GO) test -timeout 20m ./infra/...
-	@echo "Not run here: the suites on second engines (fauxqs, dynalite, moto, MiniStack); make test-engines runs them."
+test: check node_modules/.package-lock.json ## Run every test that needs only Go and Node.js
+	@GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
 
 .PHONY: check
 check: ## Check formatting and vet

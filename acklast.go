@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -48,14 +50,11 @@ type RunnerFunc[P any] func(ctx context.Context, j *Job[P]) error
 // Run calls f.
 func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx, j) }
 
-// Definition describes a kind whose payloads are decoded into P.
-type Definition[P any] = job.Definition[P]
-
 // Define makes a kind of its definition and the constructor of its runner. The constructor is called
 // once per process, and not at all where jobs are only read. Define panics when the definition lacks its
 // name or its key or has wrong metrics, which is a mistake in the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
-	kind := job.Define(d)
+	kind := job.Define(job.Definition[P](d))
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
 		s.late = kind.Late
 		runner, err := start(ctx, s)
@@ -63,6 +62,9 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
 		running := kind
+		if x, ok := runner.(Explainer); ok {
+			running.Explain = x.Explain
+		}
 		of := func(ctx context.Context, delivery job.Delivery) (*Job[P], error) {
 			payload, ok := delivery.Payload.(P)
 			if !ok {
@@ -90,6 +92,17 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 		}
 		return running, nil
 	}}
+}
+
+// KeyOf returns the key of the job with the payload: a P, or JSON that is read into one. Its error says what is
+// wrong with the payload, so that a producer that has the kind can check a job before it sends it.
+func (k Kind) KeyOf(payload any) (string, error) {
+	encoded, err := json.Marshal(payload)
+	if err != nil {
+		return "", fmt.Errorf("encode payload: %w", err)
+	}
+	contents, err := k.kind.Read(encoded)
+	return contents.Key, err
 }
 
 // Services are what the constructor of a runner builds it from.

@@ -85,7 +85,7 @@ func newWorld(ctx context.Context, k Kind, o CheckOptions) (*world, error) {
 	w.handler = worker.New(config, worker.Dependencies{
 		Ledger: w.services.core.store, Lanes: w.queue, Runs: noRuns{}, Kinds: job.NewCatalogue(running),
 		Metrics: telemetry.NewRecorder(io.Discard, checkStack, w.clock), Log: w.services.Log,
-		Now: w.clock, Random: func() float64 { return 0 }, Token: uuid.NewString,
+		Now: w.clock, Random: func() float64 { return 0 }, Token: uuid.NewString, Exit: func() {},
 	})
 	return w, nil
 }
@@ -232,7 +232,7 @@ func (w *world) entry(ctx context.Context, key string) (ledger.Entry, error) {
 	return w.services.core.store.Get(ctx, key)
 }
 
-// checkQueue keeps what the worker hands on to the recovery lane.
+// checkQueue keeps what the worker hands on to a lane.
 type checkQueue struct {
 	mu    sync.Mutex
 	moves []lanes.Move
@@ -241,7 +241,7 @@ type checkQueue struct {
 func (q *checkQueue) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if to == job.Recovery {
+	if to != job.DLQ {
 		q.moves = append(q.moves, moves...)
 	}
 	return make([]error, len(moves))

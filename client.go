@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/go-json-experiment/json"
@@ -45,6 +46,7 @@ var (
 type Client struct {
 	names   topology.Names
 	sqs     *sqs.Client
+	db      *dynamodb.Client
 	store   *dynamo.Store
 	options ClientOptions
 
@@ -66,12 +68,27 @@ func NewClient(cfg aws.Config, stack string, options ...func(*ClientOptions)) *C
 	for _, set := range options {
 		set(&o)
 	}
-	names := topology.NamesOf(stack)
+	names, db := topology.NamesOf(stack), awsclient.DynamoDB(cfg)
 	return &Client{
-		names: names, sqs: awsclient.SQS(cfg), options: o,
-		store: dynamo.New(awsclient.DynamoDB(cfg), names.LedgerTable, dynamo.Options{Now: o.Now}),
+		names: names, sqs: awsclient.SQS(cfg), db: db, options: o,
+		store: dynamo.New(db, names.LedgerTable, dynamo.Options{Now: o.Now}),
 	}
 }
+
+// Check says whether Send would refuse a message as it is; its error then wraps ErrMessage. A producer
+// that writes records of its own before it sends checks first. It makes no call.
+func (c *Client) Check(m Message) error {
+	if _, err := m.move(c.options.Now()); err != nil {
+		return fmt.Errorf("send %s: %w: %w", m.Kind, ErrMessage, err)
+	}
+	return nil
+}
+
+// DynamoDB returns the client that the ledger is written with, for a kind's own tables.
+func (c *Client) DynamoDB() *dynamodb.Client { return c.db }
+
+// Table returns the physical name of a kind's own table.
+func (c *Client) Table(name string) string { return c.names.Table(name) }
 
 // Message is a job on its way to the worker.
 type Message struct {
@@ -131,23 +148,31 @@ func (c *Client) SendAll(ctx context.Context, messages ...Message) []error {
 	return errs
 }
 
-// move checks a message and makes its body.
-func (m Message) move(now time.Time) (lanes.Move, error) {
+// Body returns the message's body as Send makes it, for a producer that sends in another way, such as
+// through an SNS topic. Its error says what keeps it from being a job.
+func (m Message) Body() (string, error) {
 	payload, err := json.Marshal(m.Payload, json.Deterministic(true))
 	if err != nil {
-		return lanes.Move{}, fmt.Errorf("encode payload: %w", err)
+		return "", fmt.Errorf("encode payload: %w", err)
 	}
 	body, err := job.Envelope{Kind: m.Kind, NotBefore: m.NotBefore, Deadline: m.Deadline, Payload: payload}.Encode()
 	if err != nil {
-		return lanes.Move{}, err
+		return "", err
 	}
-	if _, err := job.Decode(body); err != nil { // the rules of an envelope are the reader's
+	_, err = job.Decode(body) // the rules of an envelope are the reader's
+	return string(body), err
+}
+
+// move checks a message and makes it ready to be sent.
+func (m Message) move(now time.Time) (lanes.Move, error) {
+	body, err := m.Body()
+	if err != nil {
 		return lanes.Move{}, err
 	}
 	if ahead := topology.Default().MaxAhead; m.NotBefore.After(now.Add(ahead)) {
 		return lanes.Move{}, fmt.Errorf("notBefore %s lies more than %v ahead", m.NotBefore.Format(time.RFC3339), ahead)
 	}
-	message := job.Message{Body: string(body), Group: m.Group}
+	message := job.Message{Body: body, Group: m.Group}
 	for name, value := range m.Attributes {
 		if message.Attributes == nil {
 			message.Attributes = make(map[string]job.Attribute, len(m.Attributes))

@@ -163,6 +163,24 @@ func TestKeyIsTheKinds(t *testing.T) {
 	}
 }
 
+// A producer that has the kind gets its key from it, and so cannot make another one than the worker.
+func TestKeyOfAPayload(t *testing.T) {
+	kind := ticketKind(definition(), run)
+	for name, payload := range map[string]any{
+		"a struct": ticket{TicketID: "t-1", Note: "n"},
+		"JSON":     json.RawMessage(`{"ticketId":"t-1"}`),
+	} {
+		if key, err := kind.KeyOf(payload); key != "ticket.close/t-1" || err != nil {
+			t.Errorf("%s: KeyOf() = %q, %v", name, key, err)
+		}
+	}
+	for name, payload := range map[string]any{"no id": ticket{}, "a list": []int{1}, "no JSON": func() {}} {
+		if key, err := kind.KeyOf(payload); key != "" || err == nil {
+			t.Errorf("%s: KeyOf() = %q, %v, want an error", name, key, err)
+		}
+	}
+}
+
 func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 	s := newStack(t)
 	key, err := acklast.Key("order.close", "o-1")
@@ -238,11 +256,11 @@ func TestCancelIsRefused(t *testing.T) {
 			return rules.Finish(e, d, ledger.Done, "closed", now)
 		}, acklast.CancelError{Err: acklast.ErrEnded, Outcome: "closed"}},
 		"running": {func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
-			e, _, err := rules.Claim(e, d, ledger.Lease{Until: now.Add(time.Minute), ProviderKey: "p"}, now)
+			e, err := rules.Claim(e, d, ledger.Lease{Until: now.Add(time.Minute), ProviderKey: "p"}, now)
 			return e, err
 		}, acklast.CancelError{Err: acklast.ErrRunning, Until: now.Add(time.Minute)}},
 		"unresolved": {func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
-			e, _, err := rules.Claim(e, d, ledger.Lease{Until: now, ProviderKey: "p"}, now)
+			e, err := rules.Claim(e, d, ledger.Lease{Until: now, ProviderKey: "p"}, now)
 			return e, err
 		}, acklast.CancelError{Err: acklast.ErrUnresolved}},
 	} {

@@ -90,12 +90,15 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
 		core: &core{
 			store: store, rules: config.Rules,
-			leaseSkew: config.LeaseSkew, attemptLeft: config.StartMargin - config.HandoverMargin,
+			leaseSkew: config.LeaseSkew, attemptLeft: config.AttemptLeft(),
 			metric: metrics.Own,
 		},
 	}
 	running := make([]job.Kind, len(kinds))
 	for i, k := range kinds {
+		if err := config.CheckKind(k.kind.Description); err != nil {
+			return err
+		}
 		if running[i], err = k.start(ctx, services); err != nil {
 			return err
 		}
@@ -108,9 +111,10 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Runs:    redrive.Runs{Table: redrive.NewStore(db, config.Names.OperationsTable)},
 		Kinds:   job.NewCatalogue(running...),
 		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
+		Exit: func() { os.Exit(0) },
 	})
 	started(log, "worker", running...)
-	p.serve(handler.Handle)
+	p.serve(handler.Invoke)
 	return nil
 }
 
@@ -124,15 +128,22 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		return err
 	}
 	db := awsclient.DynamoDB(aws)
+	store := dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now})
 	log := telemetry.NewLogger(p.out, config.LogLevel)
 	reading := catalogue(kinds)
+	explaining := &starts{kinds: kinds, services: Services{
+		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
+		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
+		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
+	}}
 	service := redrive.New(config, redrive.Dependencies{
-		Ledger: dynamo.New(db, config.Names.LedgerTable, dynamo.Options{Now: time.Now}),
+		Ledger: store,
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
 		Table:    redrive.NewStore(db, config.Names.OperationsTable),
 		Kinds:    reading,
+		Start:    explaining.start,
 		Log:      log,
 		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
 		Now:      time.Now,

@@ -37,7 +37,7 @@ func TestTheWorkerNamesAMissingVariable(t *testing.T) {
 func TestTheWorkerServesABatchHandler(t *testing.T) {
 	served := false
 	err := inProcess(workerEnvironment(), func(handler any) {
-		_, served = handler.(func(context.Context, events.SQSEvent) (events.SQSEventResponse, error))
+		_, served = handler.(func(context.Context, events.SQSEvent) (any, error))
 	}).worker(t.Context(), nil)
 	if err != nil || !served {
 		t.Errorf("worker() = %v, served a batch handler: %v", err, served)

@@ -19,7 +19,7 @@ import (
 // all below it; "." is the package at the module's root. Names without a dot in their first part are the
 // module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":     {"internal/local"},
 	"github.com/spf13/cobra":       {"cmd/"},
@@ -27,18 +27,19 @@ var mayUse = map[string][]string{
 	"functions":                    {},
 	"infra":                        {"infra", "infra/"},
 	"cmd":                          {"cmd/"},
-	"internal/demo":                {"cmd/"},
-	"internal/local":               {"internal/local/", "internal/demo", "cmd/"},
+	"internal/demo":                {"internal/demo/"},
+	"internal/local":               {"internal/local/", "internal/demo", "internal/demo/", "cmd/", "infra/stack/stacktest"},
 	"internal/local/faults":        {"internal/demo"},
 	"internal/local/fakeprovider":  {"internal/demo", "internal/local", "cmd/"},
-	"internal/dynamo":              {".", "internal/kinds/", "internal/redrive", "internal/local", "internal/demo", "cmd/"},
+	"internal/dynamo":              {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
 	"internal/lanes":               {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
 	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":             {".", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":             {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/effect":              {"."},
 	"internal/memdb":               {"."},
-	"internal/kinds":               {"internal/kinds", "functions/", "internal/local", "internal/demo", "cmd/", "infra"},
+	"internal/kinds":               {"internal/kinds", "functions/", "internal/demo", "infra"},
+	"internal/kinds/reservation":   {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
 }
 
 // mayNeed lists, for some packages, all of the module that they may import.
@@ -133,15 +134,17 @@ func allowed(users []string, name string) bool {
 	})
 }
 
-// reaches lists, for the parts that an adopter's binary is made of, the clients of AWS services that they
+// reaches lists, for the parts that an adopter's binaries are made of, the clients of AWS services that they
 // may reach, however far down.
 var reaches = map[string][]string{
 	"internal/worker":  {"sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
+	// The last three sign in to AWS.
+	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "sqs", "sts", "signin", "sso", "ssooidc"},
 }
 
-// The engine knows no kind, and brings along no client but those it uses.
-func TestTheEngineReachesNoKind(t *testing.T) {
+// The engine and the command line tool know no kind, and bring along no client but those they use.
+func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	for name, clients := range reaches {
 		var errOut bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+name)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -23,7 +22,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
 	"acklast/internal/local/faults"
@@ -67,7 +65,7 @@ type result struct {
 func embedded(t *testing.T) (*cli, *local.AWS) {
 	t.Helper()
 	stack := fmt.Sprintf("cli%d", stacks.Add(1))
-	aws, err := local.StartAWS(t.Context(), stack, topology.Scaled(), 0, acklast.Reading(kinds.All()...).Tables()...)
+	aws, err := local.StartAWS(t.Context(), stack, topology.Scaled(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,10 +226,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"status --nope", []string{"unknown flag: --nope"}},
 		{"status more", []string{`"more"`}},
 		{"job", []string{"accepts 1 arg"}},
-		{"hold", []string{`"command"`, `"reservation"`, `"resource"`}},
-		{"hold --reservation r --command c --resource x", []string{"for", "until"}},
-		{"hold --reservation r --command c --resource x --for 1m --until 2026-12-01T10:00:00Z", []string{"for", "until"}},
-		{"confirm --reservation r", []string{`"command"`}},
+		{"local --env =x --port 0", []string{`--env is "=x"`}},
+		{"local --env NO_SUCH_VARIABLE --port 0", []string{"NO_SUCH_VARIABLE, which is not set here"}},
 		{"status --stack=", []string{"--stack is empty"}},
 		{"status --endpoint-url 127.0.0.1:4566", []string{`endpoint "127.0.0.1:4566" is not a URL`}},
 	} {

@@ -12,23 +12,36 @@ import (
 
 func newDiscard(a *app) *cobra.Command {
 	var w who
+	var s selection
+	var count int
 	cmd := &cobra.Command{
-		Use:   "discard MESSAGE...",
+		Use:   "discard [MESSAGE...]",
 		Short: "End isolated jobs for good, with their payload in the audit",
-		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them). The payload goes into
-the audit first; the job's entry becomes terminal, so that no copy of it runs; then the message is deleted. Refused
-for a job that a delivery holds, and for an ambiguous one, which is for "acklast decide". Exit code 2 if any was not
-discarded.`,
-		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'`,
-		Args:    cobra.MinimumNArgs(1),
+		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), or by a selection of
+which you say how many it selects. The payload goes into the audit first; the job's entry becomes terminal, so that no copy of
+it runs; then the message is deleted. Refused for a job that a delivery holds, and for an ambiguous one, which is for "acklast
+decide". Exit code 2 if any was not discarded.`,
+		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'
+  acklast discard --class invalid --error 'not JSON' --count 12 --reason 'malformed by a producer that is mended'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			r := redrive.Request{Action: "discard", Messages: args}
+			if f := s.filter(); !emptyFilter(f) {
+				r.Select, r.Count = f, count
+			}
+			if (len(args) == 0) == (r.Select == nil) {
+				return refuse("name the messages by their ids, or select them and say with --count how many that are")
+			}
+			if (r.Select != nil) != (count > 0) {
+				return refuse("--count says how many a selection selects: give both or none")
+			}
 			g, err := a.govern(ctx)
 			if err != nil {
 				return err
 			}
 			a.announce(ctx, g.target)
-			resp, err := g.ask(ctx, redrive.Request{Action: "discard", Messages: args, By: g.name(ctx, w), Reason: w.reason})
+			r.By, r.Reason = g.name(ctx, w), w.reason
+			resp, err := g.ask(ctx, r)
 			if err != nil {
 				return err
 			}
@@ -45,6 +58,8 @@ discarded.`,
 		}),
 	}
 	w.flags(cmd)
+	s.flags(cmd)
+	cmd.Flags().IntVar(&count, "count", 0, "how many messages the selection selects")
 	return cmd
 }
 

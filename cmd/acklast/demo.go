@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"acklast/internal/demo"
+	"acklast/internal/local"
 )
 
+// demoPackage is the program that tells the story. It is one of its own, since the story is made of the
+// sample kinds, of which this tool knows none.
+const demoPackage = "./internal/demo/play"
+
 func newDemo(a *app) *cobra.Command {
-	var binary, redriver, logs string
+	var module, logs string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch jobs survive copies, kills and outages",
@@ -21,41 +27,45 @@ fails for real, by SIGKILL or by a proxy between the worker and AWS. At the end 
 became of it, and whether it adds up; if not, the exit code is 1.
 
 Times are scaled down, so it takes about a minute and a half. Nothing is kept, no port is fixed: it can run beside
-"acklast local".`,
+"acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
 		Args: cobra.NoArgs,
-		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), binary, redriver, logs) }),
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), module, logs) }),
 	}
-	cmd.Flags().StringVar(&binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
-	cmd.Flags().StringVar(&redriver, "redrive-binary", "", "path of the compiled redrive function; goes with --worker-binary")
-	cmd.Flags().StringVar(&logs, "logs", "", "file for the worker's log")
+	cmd.Flags().StringVar(&module, "module", ".", "folder in the clone")
+	cmd.Flags().StringVar(&logs, "logs", "", "file for the functions' logs")
 	return cmd
 }
 
-func (a *app) demo(ctx context.Context, binary, redriver, logs string) (err error) {
-	built := binary == ""
-	if !built && redriver == "" {
-		return refuse("--worker-binary needs --redrive-binary too")
-	}
-	binary, remove, err := a.worker(ctx, binary)
+func (a *app) demo(ctx context.Context, module, logs string) error {
+	root, err := findModule(module)
 	if err != nil {
 		return err
 	}
-	defer remove()
-	redriver, removeToo, err := a.redriver(ctx, redriver, built)
+	if _, err := os.Stat(filepath.Join(root, demoPackage)); errors.Is(err, fs.ErrNotExist) {
+		return refuse("the module at %s has no demo (no folder %s): change into a clone of acklast, or name it with --module DIR", root, demoPackage)
+	}
+	dir, err := os.MkdirTemp("", "acklast-demo-")
 	if err != nil {
 		return err
 	}
-	defer removeToo()
-	var log io.Writer
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: the system clears what is left
+	program := filepath.Join(dir, "play")
+	say(a.stderr, "Building the demo of %s; the first time this takes one to two minutes.\n", root)
+	if err := local.Build(ctx, root, demoPackage, program, a.stderr); err != nil {
+		return err
+	}
+	args := []string{"-module", root}
 	if logs != "" {
-		file, createErr := os.Create(logs)
-		if createErr != nil {
-			return createErr
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		log = file
+		args = append(args, "-logs", logs)
 	}
-	return demo.Run(ctx, demo.Config{WorkerBinary: binary, RedriveBinary: redriver, Out: a.stdout, Logs: log})
+	play := exec.CommandContext(ctx, program, args...)
+	play.Stdout, play.Stderr = a.stdout, a.stderr
+	play.Cancel = func() error { return play.Process.Signal(os.Interrupt) } // it ends its own processes then
+	err = play.Run()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		return &toldError{exitFailed} // the program has said why
+	}
+	return err
 }

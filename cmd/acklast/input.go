@@ -9,19 +9,18 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"acklast/internal/job"
+	"acklast/internal/lanes"
 	"acklast/internal/topology"
 )
 
 // entry is one job of the input, checked.
 type entry struct {
 	// line is its number in the input, from 1.
-	line int
-	body string
-	read job.Decoded
+	line     int
+	body     string
+	envelope job.Envelope
 }
 
 // lineError says what is wrong with one line of the input.
@@ -33,9 +32,9 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
-// checker knows what can be sent, and what every job is sent with.
+// checker knows what can be sent, and what every job is sent with. It knows no kind: whether a payload can
+// be read is the worker's to say.
 type checker struct {
-	kinds      job.Catalogue
 	attributes map[string]job.Attribute
 	group      string
 	// maxAhead is how far ahead a job may be due.
@@ -43,46 +42,20 @@ type checker struct {
 	now      func() time.Time
 }
 
-// check reads a body. Its error says why it cannot be sent.
-func (c *checker) check(body string) (job.Decoded, error) {
-	size := len(body)
-	for name, a := range c.attributes {
-		size += len(name) + len(a.Type) + len(a.String)
+// check reads a body's envelope. Its error says why the body cannot be sent.
+func (c *checker) check(body string) (job.Envelope, error) {
+	if err := lanes.CheckNew(job.Message{Body: body, Attributes: c.attributes, Group: c.group}); err != nil {
+		return job.Envelope{}, err
 	}
-	if size > topology.MaxMessageBytes {
-		return job.Decoded{}, fmt.Errorf("the message has %d bytes with its attributes, more than SQS's %d", size, topology.MaxMessageBytes)
-	}
-	if err := checkText(body); err != nil {
-		return job.Decoded{}, fmt.Errorf("body: %w", err)
-	}
-	read, err := c.kinds.Read(body)
-	var f *job.Failure
-	if errors.As(err, &f) && f.Class == job.Rejected {
-		return read, fmt.Errorf("kind %q is not known here; known is %s", read.Envelope.Kind, strings.Join(c.kinds.Names(), ", "))
-	}
+	e, err := job.Decode([]byte(body))
 	if err != nil {
-		return read, err
+		return e, err
 	}
-	if due := read.Envelope.NotBefore; due.After(c.now().Add(c.maxAhead)) {
-		return read, fmt.Errorf("notBefore %s lies more than %v ahead; send the job later, for instance from a schedule",
+	if due := e.NotBefore; due.After(c.now().Add(c.maxAhead)) {
+		return e, fmt.Errorf("notBefore %s lies more than %v ahead; send the job later, for instance from a schedule",
 			due.Format(time.RFC3339), c.maxAhead)
 	}
-	return read, nil
-}
-
-// checkText refuses the characters that SQS refuses. An escape in JSON is not one of them.
-func checkText(s string) error {
-	if !utf8.ValidString(s) {
-		return errors.New("not UTF-8")
-	}
-	for i, r := range s {
-		switch {
-		case r == '\t' || r == '\n' || r == '\r', r >= 0x20 && r <= 0xFFFD, r >= 0x10000:
-		default:
-			return fmt.Errorf("character %U at byte %d, which SQS does not carry", r, i)
-		}
-	}
-	return nil
+	return e, nil
 }
 
 // readAttributes reads name=value flags by SQS's rules.
@@ -96,48 +69,16 @@ func readAttributes(flags []string) (map[string]job.Attribute, error) {
 		if !ok {
 			return nil, fmt.Errorf("attribute %q is not name=value", f)
 		}
-		if err := checkAttributeName(name); err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", name, err)
-		}
-		if value == "" {
-			return nil, fmt.Errorf("attribute %q has no value", name)
-		}
-		if err := checkText(value); err != nil {
+		attribute := job.Attribute{Type: "String", String: value}
+		if err := lanes.CheckAttribute(name, attribute); err != nil {
 			return nil, fmt.Errorf("attribute %q: %w", name, err)
 		}
 		if _, twice := attributes[name]; twice {
 			return nil, fmt.Errorf("attribute %q is given twice", name)
 		}
-		attributes[name] = job.Attribute{Type: "String", String: value}
+		attributes[name] = attribute
 	}
 	return attributes, nil
-}
-
-func checkAttributeName(name string) error {
-	lower := strings.ToLower(name)
-	switch {
-	case name == job.MemoryAttribute:
-		return errors.New("the name is the system's own")
-	case name == "" || len(name) > 256:
-		return errors.New("a name has 1 to 256 characters")
-	case strings.ContainsFunc(name, func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-.", r)
-	}):
-		return errors.New("a name consists of letters, digits, '_', '-' and '.'")
-	case strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon."):
-		return errors.New("names that begin with AWS. or Amazon. are reserved")
-	case name[0] == '.' || name[len(name)-1] == '.' || strings.Contains(name, ".."):
-		return errors.New("a name neither begins nor ends with '.', nor has two in a row")
-	}
-	return nil
-}
-
-// checkGroup reads a message group id by SQS's rules.
-func checkGroup(group string) error {
-	if len(group) > 128 || strings.ContainsFunc(group, func(r rune) bool { return r <= ' ' || r >= 0x7F }) {
-		return errors.New("a group has at most 128 letters, digits and punctuation marks of ASCII")
-	}
-	return nil
 }
 
 // jobReader reads the input: either one JSON document, over as many lines as it likes, or NDJSON, which
@@ -184,11 +125,11 @@ func (r *jobReader) next() (entry, error) {
 }
 
 func (r *jobReader) entry(line int, body string) (entry, error) {
-	read, err := r.check.check(body)
+	envelope, err := r.check.check(body)
 	if err != nil {
 		return entry{}, &lineError{line, err}
 	}
-	return entry{line: line, body: body, read: read}, nil
+	return entry{line: line, body: body, envelope: envelope}, nil
 }
 
 // document returns the input if it is one JSON document that does not stand in one line, such as a

@@ -2,56 +2,46 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds/reminder"
-	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
 
 // jobReport is the answer of job.
 type jobReport struct {
-	// Asked is the key or the id as it was given.
+	// Asked is the key or the subject as it was given.
 	Asked string `json:"asked"`
 	// Entries are the ledger's entries: the one of the key, or all of the subject; empty if there is none.
 	Entries []ledger.Entry `json:"entries"`
-	// Reservation is the reservation that the jobs are about; absent if there is none.
-	Reservation *reservation.Reservation `json:"reservation,omitempty"`
-	// Reminders are what the keys of reminders among the entries name, in their order.
-	Reminders []reminderPart `json:"reminders,omitempty"`
+	// Records are what the kinds' own records say about the subject, as far as kinds explain themselves.
+	Records []redrive.Explanation `json:"records"`
 	// Meaning says in sentences what follows from that.
 	Meaning []string `json:"meaning"`
 }
 
-// reminderPart is what the key of a reminder's job says.
-type reminderPart struct {
-	Key             string `json:"key"`
-	ReminderID      string `json:"reminderId"`
-	Channel         string `json:"channel"`
-	TemplateVersion string `json:"templateVersion"`
-}
-
 func newJob(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "job <key, reservation id or reminder id>",
-		Short: "Say what is known of a job, or of all jobs of a reservation or reminder",
+		Use:   "job <key or subject>",
+		Short: "Say what is known of a job, or of all jobs of a subject",
 		Long: `Say what the ledger knows of a job: status, attempts, history, due time and deadline, the last failure's
-class and error, why it was isolated and under which message id, and the reservation's own state. Of a
-reminder it says for each channel and template version whether it was sent or only tried: lease, the
-provider's key and request ids, the evidence, and what people decided.
+class and error, why it was isolated and under which message id. Of an effect outside the database it says
+whether it happened or was only tried: lease, the provider's key and request ids, the evidence, and what
+people decided.
 
-Ask by the job's key, as in logs, or by a reservation or reminder id for all of its jobs. If there is no
-entry, it says what that means and where to look next, and the exit code is 1 unless there is a reservation.`,
+Ask by the job's key, as in logs, or by its subject, such as a reservation id, for all of its jobs. What the
+kind's own records say, such as a reservation's state, comes from the redrive function; without the right
+to invoke it, that part is left out. If there is no entry, it says what that means and where to look next,
+and the exit code is 1 unless there are records.`,
 		Example: `  acklast job reservation.expire/r-1042/hold-3
   acklast job r-1042
   acklast job renewal-1042
@@ -63,101 +53,77 @@ entry, it says what that means and where to look next, and the exit code is 1 un
 
 func (a *app) job(ctx context.Context, asked string) error {
 	if asked == "" || len(asked) > job.MaxKey {
-		return refuse("a key or id has 1 to %d bytes, this one has %d", job.MaxKey, len(asked))
+		return refuse("a key or subject has 1 to %d bytes, this one has %d", job.MaxKey, len(asked))
 	}
-	t, err := a.connect(ctx)
+	g, err := a.govern(ctx)
 	if err != nil {
 		return err
 	}
-	r, err := t.lookUp(ctx, asked)
+	// Both at once: the function may have to be started first.
+	var records []redrive.Explanation
+	var unknown error
+	var asking sync.WaitGroup
+	asking.Go(func() { records, unknown = g.records(ctx, asked) })
+	entries, err := g.lookUp(ctx, asked)
+	asking.Wait()
 	if err != nil {
-		return t.explain(err)
+		return g.explain(err)
 	}
+	if unknown != nil {
+		say(a.stderr, "The kinds' own records are left out, as the redrive function did not answer: %v\n", unknown)
+	}
+	r := jobReport{Asked: asked, Entries: entries, Records: records, Meaning: []string{}}
 	now := a.now()
 	for _, e := range r.Entries {
-		if part, ok := reminderOf(e); ok {
-			r.Reminders = append(r.Reminders, part)
-		}
 		r.Meaning = append(r.Meaning, meaning(e, now))
 	}
 	if len(r.Entries) == 0 {
-		r.Meaning = t.absent(r, now)
+		r.Meaning = g.absent(r)
 	}
 	if err := a.answer(r, func(w io.Writer) { printJob(w, r, now) }); err != nil {
 		return err
 	}
-	if len(r.Entries) == 0 && r.Reservation == nil {
+	if len(r.Entries) == 0 && !known(r.Records) {
 		return &toldError{exitFailed}
 	}
 	return nil
 }
 
-// lookUp finds the entry of a key, or else the entries of a subject, and the reservation.
-func (t *target) lookUp(ctx context.Context, asked string) (jobReport, error) {
-	r := jobReport{Asked: asked, Entries: []ledger.Entry{}}
+// lookUp finds the entry of a key, or else the entries of a subject.
+func (t *target) lookUp(ctx context.Context, asked string) ([]ledger.Entry, error) {
 	store := t.ledger()
-	var e ledger.Entry
 	if _, mayBeKey := job.SubjectOf(asked); mayBeKey {
-		var err error
-		if e, err = store.Get(ctx, asked); err != nil {
-			return r, err
+		e, err := store.Get(ctx, asked)
+		if err != nil || e.Version > 0 {
+			return []ledger.Entry{e}, err
 		}
 	}
-	byKey := e.Version > 0
-	if byKey {
-		r.Entries = append(r.Entries, e)
-	} else {
-		found, err := store.BySubject(ctx, asked)
-		if err != nil {
-			return r, err
-		}
-		r.Entries = append(r.Entries, found...)
-	}
-
-	id := asked
-	if byKey {
-		id = e.Subject
-	} else if fromKey, ok := reservationOf(asked); ok && len(r.Entries) == 0 {
-		id = fromKey
-	}
-	if id == "" || byKey && e.Kind != reservation.KindName {
-		return r, nil
-	}
-	found, err := t.reservations().Get(ctx, id)
-	switch {
-	case errors.Is(err, reservation.ErrNotFound):
-		return r, nil
-	case err != nil:
-		return r, err
-	}
-	r.Reservation = &found
-	return r, nil
+	found, err := store.BySubject(ctx, asked)
+	return append([]ledger.Entry{}, found...), err
 }
 
-// reservationOf returns the reservation id in the key of an expiry job.
-func reservationOf(key string) (string, bool) {
-	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != reservation.KindName {
-		return "", false
+// recordsLimit is how long job waits for the redrive function, which it can do without.
+const recordsLimit = 10 * time.Second
+
+// records asks the redrive function what the kinds' own records say about a key or a subject. It returns
+// at least an empty list.
+func (g *governor) records(ctx context.Context, asked string) ([]redrive.Explanation, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordsLimit)
+	defer cancel()
+	records := []redrive.Explanation{}
+	if subject, ok := job.SubjectOf(asked); ok && subject != "" {
+		resp, err := g.ask(ctx, redrive.Request{Action: "explain", Job: asked})
+		if err != nil || known(resp.Explanations) {
+			return append(records, resp.Explanations...), err
+		}
 	}
-	id, err := url.PathUnescape(parts[1])
-	return id, err == nil && id != ""
+	resp, err := g.ask(ctx, redrive.Request{Action: "explain", Subject: asked}) // a subject may look like a key
+	return append(records, resp.Explanations...), err
 }
 
-// reminderOf returns what the key of a reminder's entry says.
-func reminderOf(e ledger.Entry) (reminderPart, bool) {
-	parts := strings.Split(e.Key, "/")
-	if len(parts) != 4 || parts[0] != reminder.KindName {
-		return reminderPart{}, false
-	}
-	for i, part := range parts {
-		plain, err := url.PathUnescape(part)
-		if err != nil {
-			return reminderPart{}, false
-		}
-		parts[i] = plain
-	}
-	return reminderPart{Key: e.Key, ReminderID: parts[1], Channel: parts[2], TemplateVersion: parts[3]}, true
+// known says whether any kind has a record.
+func known(records []redrive.Explanation) bool {
+	return slices.ContainsFunc(records, func(x redrive.Explanation) bool { return len(x.Facts) > 0 })
 }
 
 // meaning says in a sentence where an entry stands and what, if anything, is to be done.
@@ -172,7 +138,7 @@ func meaning(e ledger.Entry, now time.Time) string {
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == ledger.NotSent:
 		return fmt.Sprintf("%s was decided to be not sent: it may be put back once, and is then sent without a look-up.", e.Key)
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous:
-		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide with \"acklast decide\"; see docs/reminders.md.",
+		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide with \"acklast decide\".",
 			e.Key, e.ProviderKey)
 	case e.Status == ledger.Isolated:
 		return fmt.Sprintf("%s is isolated, cause %s: it is on the DLQ or on its way there, recorded by message %s, and runs again only when it is put back.",
@@ -195,31 +161,21 @@ func meaning(e ledger.Entry, now time.Time) string {
 }
 
 // absent says what it means that there is no entry.
-func (t *target) absent(r jobReport, now time.Time) []string {
+func (t *target) absent(r jobReport) []string {
 	settings := topology.Default()
 	awsSQS := "aws sqs"
 	if t.endpoint != "" { // version 1 of the AWS CLI ignores AWS_ENDPOINT_URL for SQS
 		awsSQS = "aws --endpoint-url " + shellWords([]string{t.endpoint}) + " sqs"
 	}
-	var said []string
-	switch found := r.Reservation; {
-	case found == nil:
-		said = append(said, fmt.Sprintf("Stack %s at %s has neither a ledger entry nor a reservation for %q.", t.names.Stack, t.place, r.Asked))
-	case found.State == reservation.Confirmed:
-		return []string{fmt.Sprintf("The reservation is confirmed. Its expiry has no ledger entry yet; due %s, it will find nothing to give back.", when(found.ExpiresAt, now))}
-	case found.ExpiresAt.After(now):
-		return []string{fmt.Sprintf("The reservation is %s. Its expiry has no ledger entry yet, which is as it should be: it is due %s and waits on a lane until then.", found.State, when(found.ExpiresAt, now))}
-	default:
-		said = append(said, fmt.Sprintf("The reservation is %s and its expiry was due %s, but has no ledger entry.", found.State, when(found.ExpiresAt, now)))
-	}
-	return append(said,
+	return []string{
+		fmt.Sprintf("Stack %s at %s has no ledger entry for %q.", t.names.Stack, t.place, r.Asked),
 		"A job without an entry never reached the ledger: no attempt was recorded, whatever happened to its message.",
 		"It may be waiting on a lane, not due yet or behind others: \"acklast status\" counts what is scheduled and ready.",
 		fmt.Sprintf("SQS may have moved it to the DLQ after %d receives, or a body nobody could read was isolated there, which has no key: \"%[2]s receive-message --queue-url $(%[2]s get-queue-url --queue-name %[3]s --query QueueUrl --output text) --max-number-of-messages 10 --visibility-timeout 0 --message-attribute-names All\" shows some of it.",
 			settings.MaxReceiveCount, awsSQS, t.names.DLQ),
 		fmt.Sprintf("It may never have been sent, or to another stack (--stack), or have ended more than %d days ago, when its entry was deleted.",
 			settings.LedgerRetention/(24*time.Hour)),
-	)
+	}
 }
 
 func printJob(w io.Writer, r jobReport, now time.Time) {
@@ -227,9 +183,14 @@ func printJob(w io.Writer, r jobReport, now time.Time) {
 		printEntry(w, e, now)
 		say(w, "\n")
 	}
-	if f := r.Reservation; f != nil {
-		row(w, "RESERVATION", "STATE", "COMMAND", "RESOURCE", "UNITS", "EXPIRES", "UPDATED")
-		row(w, f.ReservationID, f.State, f.CommandID, f.ResourceID, f.Units, when(f.ExpiresAt, now), when(f.UpdatedAt, now))
+	for _, x := range r.Records {
+		row(w, "RECORDS", x.Kind)
+		if x.Error != "" {
+			row(w, "not known", x.Error)
+		}
+		for _, f := range x.Facts {
+			row(w, f.Name, f.Value)
+		}
 		say(w, "\n")
 	}
 	for _, s := range r.Meaning {
@@ -246,10 +207,6 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	}
 	fact("kind", e.Kind)
 	fact("subject", e.Subject)
-	if part, ok := reminderOf(e); ok {
-		fact("channel", part.Channel)
-		fact("template version", part.TemplateVersion)
-	}
 	fact("status", e.Status)
 	fact("outcome", e.Outcome)
 	attempts := fmt.Sprintf("%d failed", e.Attempts)

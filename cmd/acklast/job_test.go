@@ -1,22 +1,26 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/redrive"
 	"acklast/internal/retry"
+	"acklast/internal/topology"
 )
 
 var rules = ledger.Rules{
@@ -28,11 +32,11 @@ var rules = ledger.Rules{
 func write(t *testing.T, aws *local.AWS, changes ...func(ledger.Entry, job.Delivery) (ledger.Entry, error)) (job.Delivery, ledger.Entry) {
 	t.Helper()
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
-	read, err := acklast.Reading(kinds.All()...).Read(expiry("r-1"))
+	envelope, err := job.Decode([]byte(expiry("r-1")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := job.Delivery{Envelope: read.Envelope, Key: read.Key, Subject: read.Subject, Token: "token-1"}
+	d := job.Delivery{Envelope: envelope, Key: "reservation.expire/r-1/hold-1", Subject: "r-1", Token: "token-1"}
 	d.ID, d.SentAt = "message-1", time.Now().Add(-time.Hour)
 	d.Envelope.Deadline = time.Now().Add(time.Hour)
 	var e ledger.Entry
@@ -69,7 +73,7 @@ func TestJobThatWaitsForItsRetry(t *testing.T) {
 		"waits on the recovery lane; its next attempt is not before "+stamp(e.RetryAt))
 
 	r := decode[jobReport](t, c.must("job", d.Key, "--output", "json"))
-	if len(r.Entries) != 1 || r.Asked != d.Key || r.Reservation != nil || len(r.Meaning) != 1 {
+	if len(r.Entries) != 1 || r.Asked != d.Key || len(r.Records) != 0 || len(r.Meaning) != 1 {
 		t.Fatalf("report is %+v", r)
 	}
 	if g := r.Entries[0]; g.Key != e.Key || g.Attempts != 1 || !g.RetryAt.Equal(e.RetryAt) || len(g.History) != 1 || g.Version != 1 {
@@ -77,20 +81,55 @@ func TestJobThatWaitsForItsRetry(t *testing.T) {
 	}
 }
 
-func TestJobOfAReservation(t *testing.T) {
+// explaining puts a redrive function in front of the command line, which answers explain, and records its
+// requests. Everything else goes through.
+func (c *cli) explaining(answer func(r redrive.Request) any) {
+	to, err := url.Parse(c.env["AWS_ENDPOINT_URL"])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/functions/"+c.stack+"-redrive/invocations") {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		if got := r.URL.Query().Get("Qualifier"); got != topology.AliasOperate {
+			c.t.Errorf("invoked through %q", got)
+		}
+		var req redrive.Request
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Action != "explain" {
+			c.t.Errorf("request %+v, %v", req, err)
+		}
+		if err := json.NewEncoder(w).Encode(answer(req)); err != nil {
+			c.t.Error(err)
+		}
+	}))
+	c.t.Cleanup(server.Close)
+	c.env["AWS_ENDPOINT_URL"] = server.URL
+}
+
+// held is what a kind's records say of the subject r-1, and that another kind could not be asked.
+func held(r redrive.Request) any {
+	if subject, _ := job.SubjectOf(r.Job); subject != "r-1" && r.Subject != "r-1" {
+		return redrive.Response{}
+	}
+	return redrive.Response{Explanations: []redrive.Explanation{
+		{Kind: "reservation.expire", Facts: []job.Fact{{Name: "state", Value: "held"}, {Name: "resource", Value: "room-7"}}},
+		{Kind: "mail.send", Facts: []job.Fact{}, Error: "MAIL_URL is not set"},
+	}}
+}
+
+func TestJobWithRecordsOfItsKind(t *testing.T) {
 	c, aws := embedded(t)
-	c.must("hold", "--reservation", "r-1", "--command", "hold-1", "--resource", "room-7", "--for", "1m", "--capacity", "2")
-
-	contains(t, c.must("job", "r-1").stdout, "RESERVATION", "held", "room-7", "which is as it should be", "waits on a lane until then")
-	contains(t, c.must("job", "reservation.expire/r-1/hold-1").stdout, "which is as it should be")
-
+	c.explaining(held)
 	d, _ := write(t, aws,
 		fail(&job.Failure{Class: job.Transient, Err: errors.New("timeout")}, time.Now().Add(-time.Hour)),
 		fail(&job.Failure{Class: job.Transient, Err: errors.New("timeout again")}, time.Now()))
 	for _, asked := range []string{"r-1", d.Key} {
-		got := squeezed(c.must("job", asked).stdout)
-		contains(t, got, "status isolated\n", "attempts 2 failed\n", "cause attempts\n", "isolated message message-1\n",
-			"isolated - transient attempts -\n", "RESERVATION STATE COMMAND", "r-1 held hold-1 room-7 1",
+		contains(t, squeezed(c.must("job", asked).stdout), "status isolated\n", "attempts 2 failed\n", "cause attempts\n",
+			"isolated message message-1\n", "isolated - transient attempts -\n",
+			"RECORDS reservation.expire\nstate held\nresource room-7\n", "RECORDS mail.send\nnot known MAIL_URL is not set\n",
 			"isolated, cause attempts: it is on the DLQ", "recorded by message message-1")
 	}
 
@@ -103,14 +142,46 @@ func TestJobOfAReservation(t *testing.T) {
 	}
 	write(t, aws, done)
 	contains(t, squeezed(c.must("job", "r-1").stdout), "status done\n", "outcome released\n", "ended ", "is done (released): nothing to do")
-	if r := decode[jobReport](t, c.must("job", "r-1", "--output", "json")); len(r.Entries) != 1 || r.Reservation == nil || r.Reservation.State != "held" {
-		t.Errorf("report is %+v", r)
+	r := decode[jobReport](t, c.must("job", "r-1", "--output", "json"))
+	if len(r.Entries) != 1 {
+		t.Errorf("entries are %+v", r.Entries)
+	}
+	if len(r.Records) != 2 || r.Records[0].Kind != "reservation.expire" || len(r.Records[0].Facts) != 2 {
+		t.Errorf("records are %+v", r.Records)
 	}
 }
 
-// All jobs of a subject are shown, those of earlier holds too.
+// Records without an entry are worth knowing; an error alone is not a record.
+func TestJobWithoutAnEntry(t *testing.T) {
+	c, _ := embedded(t)
+	c.explaining(held)
+	for _, asked := range []string{"r-1", "reservation.expire/r-1/hold-1"} {
+		contains(t, squeezed(c.must("job", asked).stdout), "state held\n", "has no ledger entry for", "acklast status")
+	}
+	if r := c.run("job", "r-2"); r.code != exitFailed {
+		t.Errorf("exit code %d for a subject that nobody knows", r.code)
+	}
+}
+
+// Without the redrive function, or the right to invoke it, the ledger's part stands.
+func TestJobWithoutTheRedriveFunction(t *testing.T) {
+	c, aws := embedded(t)
+	d, _ := write(t, aws, fail(&job.Failure{Class: job.Transient, Err: errors.New("timeout")}, time.Now()))
+	r := c.must("job", d.Key)
+	contains(t, r.stdout, "status", "pending")
+	contains(t, r.stderr, "own records are left out")
+
+	c.explaining(func(redrive.Request) any { return redrive.Response{Refused: "explain is none of its actions"} })
+	r = c.must("job", d.Key)
+	contains(t, r.stdout, "status", "pending")
+	contains(t, r.stderr, "own records are left out", "none of its actions")
+}
+
+// All jobs of a subject are shown, also when the subject looks like a key.
 func TestJobsOfASubject(t *testing.T) {
 	c, aws := embedded(t)
+	var asked []redrive.Request
+	c.explaining(func(r redrive.Request) any { asked = append(asked, r); return redrive.Response{} })
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
 	for i := range 3 {
 		d := job.Delivery{Key: fmt.Sprintf("reservation.expire/r%%2F1/hold-%d", i), Subject: "r/1"}
@@ -121,48 +192,35 @@ func TestJobsOfASubject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.must("hold", "--reservation", "r/1", "--command", "hold-9", "--resource", "room-7", "--for", "1m", "--capacity", "2")
 	r := decode[jobReport](t, c.must("job", "r/1", "--output", "json"))
 	if len(r.Entries) != 3 || !slices.IsSortedFunc(r.Entries, func(a, b ledger.Entry) int { return strings.Compare(a.Key, b.Key) }) {
 		t.Errorf("entries are %+v", r.Entries)
 	}
-	if r.Reservation == nil || r.Reservation.CommandID != "hold-9" || len(r.Meaning) != 3 {
-		t.Errorf("report is %+v", r)
+	if len(r.Meaning) != 3 {
+		t.Errorf("meaning is %q", r.Meaning)
 	}
-	if id, ok := reservationOf("reservation.expire/r%2F1/hold-9"); id != "r/1" || !ok {
-		t.Errorf("reservationOf = %q, %v", id, ok)
+	if len(asked) == 0 || asked[len(asked)-1].Subject != "r/1" {
+		t.Errorf("the function was asked %+v, want at last for the subject", asked)
 	}
-	contains(t, c.must("job", "reservation.expire/r%2F1/hold-9").stdout, "hold-9", "which is as it should be")
 }
 
-// remember writes the story of a reminder's job, as a worker and a person do.
-func remember(t *testing.T, aws *local.AWS, channel reminder.Channel, story func(store *dynamo.Store, d job.Delivery)) string {
+// remember writes the story of a job with an effect outside the database, as a worker and a person do.
+func remember(t *testing.T, aws *local.AWS, channel string, story func(store *dynamo.Store, d job.Delivery)) string {
 	t.Helper()
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
-	p := reminder.Payload{
-		ReminderID: "renewal/1042", SubscriptionID: "sub-7", Channel: channel, Template: "renewal", TemplateVersion: "v3",
-		Recipient: "customer-77", Plan: "pro", RenewsAt: time.Now().Add(72 * time.Hour), ExpiresAt: time.Now().Add(48 * time.Hour),
-	}
-	body, err := p.Job(time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := acklast.Reading(kinds.All()...).Read(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := job.Delivery{Envelope: read.Envelope, Key: read.Key, Subject: read.Subject, Token: "token-" + string(channel)}
+	d := job.Delivery{Key: "reminder.send/renewal%2F1042/" + channel + "/v3", Subject: "renewal/1042", Token: "token-" + channel}
+	d.Envelope = job.Envelope{Kind: "reminder.send", Deadline: time.Now().Add(48 * time.Hour), Payload: []byte(`{}`)}
 	d.ID, d.SentAt = "message-1", time.Now().Add(-time.Minute)
-	lease := ledger.Lease{Until: time.Now().Add(time.Minute), ProviderKey: "acklast-" + string(channel), ExpiresAt: p.ExpiresAt}
+	lease := ledger.Lease{Until: time.Now().Add(time.Minute), ProviderKey: "acklast-" + channel, ExpiresAt: time.Now().Add(48 * time.Hour)}
 	if _, err := store.Claim(t.Context(), rules, d, lease); err != nil {
 		t.Fatal(err)
 	}
 	story(store, d)
-	return read.Key
+	return d.Key
 }
 
-// A reminder id shows all of its channels: was it sent, or do we only know that we tried?
-func TestJobOfAReminder(t *testing.T) {
+// A subject shows all of its jobs: did the effect happen, or do we only know that we tried?
+func TestJobOfAnEffect(t *testing.T) {
 	c, aws := embedded(t)
 	change := func(store *dynamo.Store, d job.Delivery, f func(ledger.Entry) (ledger.Entry, error)) {
 		t.Helper()
@@ -170,13 +228,13 @@ func TestJobOfAReminder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remember(t, aws, reminder.Email, func(store *dynamo.Store, d job.Delivery) {
+	remember(t, aws, "email", func(store *dynamo.Store, d job.Delivery) {
 		change(store, d, func(e ledger.Entry) (ledger.Entry, error) {
-			return rules.CompleteClaim(e, d, ledger.Done, reminder.Sent, "req-11", time.Now())
+			return rules.CompleteClaim(e, d, ledger.Done, "sent", "req-11", time.Now())
 		})
 	})
-	push := remember(t, aws, reminder.Push, func(*dynamo.Store, job.Delivery) {})
-	sms := remember(t, aws, reminder.SMS, func(store *dynamo.Store, d job.Delivery) {
+	push := remember(t, aws, "push", func(*dynamo.Store, job.Delivery) {})
+	sms := remember(t, aws, "sms", func(store *dynamo.Store, d job.Delivery) {
 		if _, err := store.Learn(t.Context(), rules, d.Key, ledger.Evidence{At: time.Now(), Token: "token-old", Note: "woke up late"}); err != nil {
 			t.Fatal(err)
 		}
@@ -185,12 +243,10 @@ func TestJobOfAReminder(t *testing.T) {
 		})
 	})
 
-	got := squeezed(c.must("job", "renewal/1042").stdout)
-	contains(t, got, "channel email\n", "channel sms\n", "channel push\n", "template version v3\n",
-		"status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
+	contains(t, squeezed(c.must("job", "renewal/1042").stdout), "status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
 		"status running\n", "lease until ", "call its outcome is unknown\n", "may be at its call now",
 		"last class ambiguous\n", "AT EVIDENCE OWNER NOTE\n", "- token-old woke up late\n",
-		"Ask the provider, then decide with \"acklast decide\"; see docs/reminders.md", "expiry ", "deadline ")
+		"Ask the provider, then decide with \"acklast decide\"", "expiry ", "deadline ")
 
 	change(dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{}), job.Delivery{Key: sms, Token: "ada"},
 		func(e ledger.Entry) (ledger.Entry, error) {
@@ -199,19 +255,19 @@ func TestJobOfAReminder(t *testing.T) {
 	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be put back once")
 
 	r := decode[jobReport](t, c.must("job", "renewal/1042", "--output", "json"))
-	if len(r.Entries) != 3 || len(r.Reminders) != 3 || r.Reminders[1].Key != push || r.Reminders[1].ReminderID != "renewal/1042" || r.Reminders[1].Channel != "push" {
-		t.Errorf("report %+v", r)
+	if len(r.Entries) != 3 || r.Entries[1].Key != push {
+		t.Errorf("entries are %+v", r.Entries)
 	}
 }
 
 func TestUnknownJob(t *testing.T) {
 	c, _ := embedded(t)
-	wanted := []string{"has neither a ledger entry nor a reservation", "never reached the ledger", "acklast status",
+	wanted := []string{"has no ledger entry for", "never reached the ledger", "acklast status",
 		"after 20 receives", "aws --endpoint-url " + c.env["AWS_ENDPOINT_URL"] + " sqs receive-message", c.stack + "-dlq", "never have been sent", "--stack", "45 days"}
 	for _, asked := range []string{"r-9", "reservation.expire/r-9/hold-1", "anything/else"} {
 		r := c.run("job", asked)
-		if r.code != exitFailed || r.stderr != "" {
-			t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+		if r.code != exitFailed {
+			t.Errorf("exit code %d", r.code)
 		}
 		contains(t, r.stdout, append(wanted, asked)...)
 		j := c.run("job", asked, "--output", "json")
@@ -221,14 +277,4 @@ func TestUnknownJob(t *testing.T) {
 	}
 	c.refused(exitRefused, []string{"1 to 1024 bytes, this one has 0"}, "job", "")
 	c.refused(exitRefused, []string{"1 to 1024 bytes, this one has 1025"}, "job", strings.Repeat("x", 1025))
-}
-
-// A hold whose expiry is overdue without an entry is what on-call has to know; a confirmed one is fine.
-func TestJobWithoutEntry(t *testing.T) {
-	c, _ := embedded(t) // without a worker
-	c.must("hold", "--reservation", "r-1", "--command", "hold-1", "--resource", "room-7", "--for", "1ms", "--capacity", "2")
-	time.Sleep(5 * time.Millisecond)
-	contains(t, c.must("job", "r-1").stdout, "The reservation is held and its expiry was due", "but has no ledger entry", "acklast status")
-	c.must("confirm", "--reservation", "r-1", "--command", "hold-1")
-	contains(t, c.must("job", "r-1").stdout, "The reservation is confirmed", "nothing to give back")
 }

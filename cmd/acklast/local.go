@@ -13,46 +13,24 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"acklast"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/local"
 	"acklast/internal/local/fakeprovider"
-	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
-
-// localReport says what "acklast local" started, once it is ready.
-type localReport struct {
-	Endpoint  string `json:"endpoint"`
-	Region    string `json:"region"`
-	AccessKey string `json:"accessKey"`
-	SecretKey string `json:"secretKey"`
-	Stack     string `json:"stack"`
-	// Source, Recovery and DLQ are queue URLs at the endpoint.
-	Source   string `json:"sourceQueueUrl"`
-	Recovery string `json:"recoveryQueueUrl"`
-	DLQ      string `json:"dlqUrl"`
-	// Provider is the address of the provider that reminders go through; GET /messages lists what it accepted.
-	Provider string `json:"providerUrl"`
-	// Paused are the lanes that are not received from.
-	Paused []job.Queue `json:"paused"`
-	// Processes are the process ids of the worker.
-	Processes []int `json:"processes"`
-}
 
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	// binary is the worker's; redriver the redrive function's, "" when only the worker's is known.
-	binary, redriver string
-	scaled           bool
-	pause            []string
+	// module is a folder in the module whose functions to run.
+	module string
+	// worker and redrive are paths of compiled functions; "" builds the module's.
+	worker, redrive string
+	scaled          bool
+	pause, env      []string
 }
 
 func newLocal(a *app) *cobra.Command {
@@ -63,11 +41,17 @@ func newLocal(a *app) *cobra.Command {
 		Long: `Run an embedded AWS (SQS, DynamoDB and Lambda) on this machine, with the stack's queues and tables and the
 real worker binary as processes, fed by one poller for each lane. No account, no Docker, no credentials.
 
-In a checkout of acklast it builds the worker first; elsewhere --worker-binary says where it is. Once it is
-ready it prints the address and commands to copy. The worker's logs go to standard error. Nothing is kept
-when it ends. A lane is paused and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source
-mapping, whose id here is the lane's name.`,
+It builds functions/worker and functions/redrive of the module that --module, or else the current folder,
+lies in. Any module will do: its worker says itself which kinds and tables it has. Elsewhere
+--worker-binary says where a compiled worker is. A function gets none of your environment; --env passes on
+what a kind needs.
+
+Once it is ready it prints the address and commands to copy; a module's own come from its file
+events/local.txt. The functions' logs go to standard error. Nothing is kept when it ends. A lane is paused
+and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source mapping, whose id
+here is the lane's name.`,
 		Example: `  acklast local
+  acklast local --module ../shop --env SHOP_URL=http://127.0.0.1:8080 --env SHOP_TOKEN
   acklast local --port 4567 --processes 4 2>worker.log
   acklast local --scaled --pause recovery`,
 		Args: cobra.NoArgs,
@@ -76,8 +60,10 @@ mapping, whose id here is the lane's name.`,
 	flags := cmd.Flags()
 	flags.IntVar(&o.port, "port", 4566, "port of the address on 127.0.0.1; 0 takes any free one")
 	flags.IntVar(&o.processes, "processes", local.DefaultProcesses, "worker processes, and so invocations at a time")
-	flags.StringVar(&o.binary, "worker-binary", "", "path of the compiled worker (default: build it from the checkout)")
-	flags.StringVar(&o.redriver, "redrive-binary", "", "path of the compiled redrive function (default: build it with the worker; without a checkout there is none)")
+	flags.StringVar(&o.module, "module", ".", "folder in the module whose functions to run")
+	flags.StringVar(&o.worker, "worker-binary", "", "path of a compiled worker (default: build the module's)")
+	flags.StringVar(&o.redrive, "redrive-binary", "", "path of a compiled redrive function; with --worker-binary alone there is none")
+	flags.StringArrayVar(&o.env, "env", nil, "variable for the kinds, NAME=VALUE, or NAME for its value here; may be repeated")
 	flags.BoolVar(&o.scaled, "scaled", false, "shorten backoff, visibility and timeouts to seconds")
 	flags.StringSliceVar(&o.pause, "pause", nil, "lanes to start paused: source, recovery")
 	_ = cmd.RegisterFlagCompletionFunc("pause", cobra.FixedCompletions([]string{string(job.Source), string(job.Recovery)}, cobra.ShellCompDirectiveNoFileComp))
@@ -89,31 +75,27 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	environment, err := a.variables(o.env)
+	if err != nil {
+		return err
+	}
 	if err := freePort(ctx, o.port); err != nil {
 		return err // now, and not after a minute of building
 	}
-	binary, remove, err := a.worker(ctx, o.binary)
+	functions, tries, remove, err := a.functions(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	redriver, remove, err := a.redriver(ctx, o.redriver, o.binary == "")
-	if err != nil {
-		return err
-	}
-	defer remove()
-	settings := topology.Default()
+	settings, numbers := topology.Default(), topology.DefaultRedrive()
 	if o.scaled {
-		settings = topology.Scaled()
+		settings, numbers = topology.Scaled(), topology.ScaledRedrive()
 	}
-	numbers := topology.DefaultRedrive()
-	if o.scaled {
-		numbers = topology.ScaledRedrive()
-	}
-	env, err := local.Start(ctx, local.Config{Kinds: acklast.Describe(kinds.All()...),
-		Stack: a.stack, Settings: settings, Port: o.port, WorkerBinary: binary, Processes: o.processes,
-		Functions: a.redriveFunction(redriver, settings, numbers),
-		Logs:      a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+	env, err := local.Start(ctx, local.Config{
+		Stack: a.stack, Settings: settings, Kinds: functions.Kinds, Port: o.port,
+		WorkerBinary: functions.Worker, Processes: o.processes, Environment: environment,
+		RedriveBinary: functions.Redrive, Redrive: numbers,
+		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
 		Provider: fakeprovider.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {
@@ -131,15 +113,35 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 	}
 	r := localReport{
 		Endpoint: env.Endpoint(), Region: local.Region, AccessKey: local.Credential, SecretKey: local.Credential,
-		Stack: a.stack, Paused: paused, Processes: env.PIDs(),
+		Stack: a.stack, Paused: paused, Processes: env.PIDs(), Provider: env.Provider().URL(),
+	}
+	for _, k := range functions.Kinds {
+		r.Kinds = append(r.Kinds, describeKind(k, env.Names()))
 	}
 	r.Source, r.Recovery, r.DLQ = at(r.Endpoint, env.QueueURLs().Source), at(r.Endpoint, env.QueueURLs().Recovery), at(r.Endpoint, env.QueueURLs().DLQ)
-	r.Provider = env.Provider().URL()
-	if err := a.answer(r, func(w io.Writer) { a.printLocal(w, r, env.Names(), settings) }); err != nil {
+	if err := a.answer(r, func(w io.Writer) { a.printLocal(w, r, settings, tries) }); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// variables reads --env.
+func (a *app) variables(flags []string) (map[string]string, error) {
+	env := make(map[string]string, len(flags))
+	for _, f := range flags {
+		name, value, given := strings.Cut(f, "=")
+		if name == "" {
+			return nil, refuse("--env is %q, want NAME=VALUE or NAME", f)
+		}
+		if !given {
+			if value = a.getenv(name); value == "" {
+				return nil, refuse("--env names %s, which is not set here", name)
+			}
+		}
+		env[name] = value
+	}
+	return env, nil
 }
 
 // check reads the flags that no start could honour.
@@ -176,152 +178,75 @@ func portTaken(port int) error {
 	return fmt.Errorf("port %d is taken, perhaps by LocalStack or another acklast local: end that, or choose another with --port", port)
 }
 
-// worker returns the path of the worker: the binary that was named, or one compiled from the checkout
-// that the working directory lies in. remove takes away what was compiled.
-func (a *app) worker(ctx context.Context, named string) (binary string, remove func(), err error) {
-	if named != "" {
-		return named, func() {}, checkBinary(named)
-	}
-	here, err := os.Getwd()
+// findModule returns the root of the module with functions that dir lies in.
+func findModule(dir string) (string, error) {
+	absolute, err := filepath.Abs(dir)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	root, ok := local.FindCheckout(here)
+	root, ok := local.FindModule(absolute)
 	if !ok {
-		return "", nil, refuse("%s is not in a checkout of acklast, so there is no worker to build: say where its binary is with --worker-binary PATH, or change into a checkout", here)
+		return "", refuse("%s does not lie in a module with functions (a go.mod and a folder functions/worker): change into one, or name it with --module DIR", absolute)
 	}
-	dir, err := os.MkdirTemp("", "acklast-worker-")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) } // a temporary folder: the system clears what is left
-	fmt.Fprintf(a.stderr, "Building the worker of %s; the first time this takes about a minute.\n", root)
-	binary = filepath.Join(dir, "bootstrap")
-	if err := local.BuildWorker(ctx, root, binary, a.stderr); err != nil {
-		remove()
-		if ctx.Err() != nil {
-			return "", nil, ctx.Err()
-		}
-		return "", nil, err
-	}
-	return binary, remove, nil
+	return root, nil
 }
 
-// redriver returns the redrive function's binary: the given one, or one built from the checkout if the
-// worker was too, or none. remove takes away what was built.
-func (a *app) redriver(ctx context.Context, given string, build bool) (binary string, remove func(), err error) {
+// triesFile is the file in which a module keeps commands to try on this machine.
+const triesFile = "events/local.txt"
+
+// functions returns the functions that were named, or else compiles those of the module; tries are the
+// commands that the module proposes. remove takes away what was compiled.
+func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions, tries string, remove func(), err error) {
 	remove = func() {}
-	if given != "" || !build {
-		if given != "" {
-			err = checkBinary(given)
+	if o.worker != "" {
+		f = local.Functions{Worker: o.worker, Redrive: o.redrive}
+		for flag, path := range map[string]string{"--worker-binary": o.worker, "--redrive-binary": o.redrive} {
+			if err := checkBinary(flag, path); path != "" && err != nil {
+				return f, "", nil, err
+			}
 		}
-		return given, remove, err
+		f.Kinds, err = local.Describe(ctx, o.worker)
+		return f, "", remove, err
 	}
-	root, ok := local.FindCheckout(".")
-	if !ok {
-		return "", nil, errors.New("not in a checkout any more")
+	if o.redrive != "" {
+		return f, "", nil, refuse("--redrive-binary needs --worker-binary too")
 	}
-	dir, err := os.MkdirTemp("", "acklast-redrive-")
+	root, err := findModule(o.module)
 	if err != nil {
-		return "", nil, err
+		return f, "", nil, err
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // a temporary folder: the system clears what is left
-	binary = filepath.Join(dir, "bootstrap")
-	if err := local.BuildFunction(ctx, root, "redrive", binary, a.stderr); err != nil {
-		remove()
-		return "", nil, err
+	dir, err := os.MkdirTemp("", "acklast-functions-")
+	if err != nil {
+		return f, "", nil, err
 	}
-	return binary, remove, nil
+	say(a.stderr, "Building the functions of %s; the first time this takes about a minute.\n", root)
+	if f, err = local.BuildFunctions(ctx, root, dir, a.stderr); err != nil {
+		_ = os.RemoveAll(dir)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return f, "", nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(root, triesFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		say(a.stderr, "acklast: %v\n", err) // a convenience alone
+	}
+	return f, string(text), func() { _ = os.RemoveAll(dir) }, nil // a temporary folder: the system clears what is left
 }
 
-// redriveFunction is the redrive function as the local environment runs it: without aliases, and with
-// a second process that can stop what the first one does.
-func (a *app) redriveFunction(binary string, settings topology.Settings, numbers topology.Redrive) []local.Function {
-	if binary == "" {
-		return nil
-	}
-	return []local.Function{{
-		Name: topology.NamesOf(a.stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
-		EnvFor: func(urls topology.QueueURLs) map[string]string {
-			return redrive.LocalEnvironment(a.stack, urls, settings, numbers)
-		},
-	}}
-}
-
-// checkBinary says what keeps a file from being a worker.
-func checkBinary(path string) error {
+// checkBinary says what keeps a file from being a function.
+func checkBinary(flag, path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return refuse("--worker-binary: there is no file %s; build it with: go build -tags lambda.norpc -o %[1]s ./functions/worker", path)
+		return refuse("%s: there is no file %s; build it with: go build -tags lambda.norpc -o %[2]s ./functions/%s",
+			flag, path, strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-binary"))
 	case err != nil:
-		return refuse("--worker-binary: %w", err)
+		return refuse("%s: %w", flag, err)
 	case !info.Mode().IsRegular():
-		return refuse("--worker-binary: %s is not a file", path)
+		return refuse("%s: %s is not a file", flag, path)
 	case runtime.GOOS != "windows" && info.Mode()&0o111 == 0:
-		return refuse("--worker-binary: %s is not executable; make it so with: chmod +x %[1]s", path)
+		return refuse("%s: %s is not executable; make it so with: chmod +x %[2]s", flag, path)
 	}
 	return nil
-}
-
-// at returns a queue's URL with the host of the endpoint: the engine names another port than it
-// listens on, and some clients believe it.
-func at(endpoint, queueURL string) string {
-	path := queueURL
-	if i := strings.Index(path, "://"); i >= 0 {
-		path = path[i+len("://"):]
-	}
-	_, path, _ = strings.Cut(path, "/")
-	return endpoint + "/" + path
-}
-
-func (a *app) printLocal(w io.Writer, r localReport, names topology.Names, s topology.Settings) {
-	const sample = `{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"hold-1","resourceId":"room-7","units":1}}`
-	renews := a.now().Add(72 * time.Hour).UTC().Truncate(time.Second)
-	reminding, err := reminder.Payload{
-		ReminderID: "renewal-1", SubscriptionID: "sub-1", Channel: reminder.Email, Template: "renewal", TemplateVersion: "v1",
-		Recipient: "customer-1", Plan: "pro", RenewsAt: renews, ExpiresAt: renews.Add(-time.Hour),
-	}.Job(time.Time{})
-	if err != nil {
-		reminding = err.Error() // it is a constant but for the time
-	}
-	me := shellWords(a.args[:1])
-	if a.stack != topology.DefaultStack {
-		me += " --stack " + shellWords([]string{a.stack})
-	}
-	lanes := ""
-	for _, l := range r.Paused {
-		lanes += fmt.Sprintf("\nThe %s lane is paused.", l)
-	}
-	if s.MaxAhead < topology.Default().MaxAhead {
-		lanes += fmt.Sprintf("\nTimes are shortened: jobs may be due at most %v ahead, and have %d attempts.", s.MaxAhead, s.MaxAttempts)
-	}
-	say(w, `The embedded AWS runs at %s: stack %s, %d worker processes. Ctrl-C ends it.%s
-
-In another terminal:
-
-  export AWS_ENDPOINT_URL=%[1]s AWS_DEFAULT_REGION=%[5]s AWS_ACCESS_KEY_ID=%[6]s AWS_SECRET_ACCESS_KEY=%[7]s
-
-  # hold 1 of 5 rooms for 10 seconds, and see what became of it
-  %[8]s hold --reservation r-1 --command hold-1 --resource room-7 --units 1 --for 10s --capacity 5
-  %[8]s status
-  %[8]s job r-1
-
-  # send its expiry once more: it finds the work done, or not due yet, and has no effect
-  %[8]s send '%[9]s'
-
-  # the same with the AWS CLI, whose version 1 needs the flag for SQS
-  aws --endpoint-url $AWS_ENDPOINT_URL sqs send-message --queue-url %[10]s --message-body '%[9]s'
-  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[11]s --key '{"key":{"S":"reservation.expire/r-1/hold-1"}}'
-  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb get-item --table-name %[12]s --key '{"reservation_id":{"S":"r-1"}}'
-
-  # remind somebody of a renewal; the provider here delivers nothing and lists what it accepted
-  aws --endpoint-url $AWS_ENDPOINT_URL dynamodb put-item --table-name %[13]s --item '{"subscription_id":{"S":"sub-1"},"status":{"S":"active"},"plan":{"S":"pro"},"renews_at":{"N":"%[14]d"}}'
-  %[8]s send '%[15]s'
-  %[8]s job renewal-1
-  curl -s %[16]s/messages
-
-`, r.Endpoint, r.Stack, len(r.Processes), lanes, r.Region, r.AccessKey, r.SecretKey, me, sample,
-		r.Source, names.LedgerTable, names.Table("reservations"),
-		names.Table("subscriptions"), renews.UnixMilli(), reminding, r.Provider)
 }

@@ -4,12 +4,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"acklast/internal/ledger"
 	"acklast/internal/local"
 )
 
@@ -65,19 +61,19 @@ func (r *running) end() int {
 	return code
 }
 
-// buildWorker builds the worker for the tests that do not build it by themselves.
-func buildWorker(t *testing.T) string {
+// buildFunctions builds both functions for the tests that do not build them by themselves.
+func buildFunctions(t *testing.T) local.Functions {
 	t.Helper()
-	root, ok := local.FindCheckout(".")
+	root, ok := local.FindModule(".")
 	if !ok {
-		t.Fatal("not in a checkout")
+		t.Fatal("not in a module with functions")
 	}
-	binary := filepath.Join(t.TempDir(), "bootstrap")
 	var log buffer
-	if err := local.BuildWorker(t.Context(), root, binary, &log); err != nil {
+	functions, err := local.BuildFunctions(t.Context(), root, t.TempDir(), &log)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
-	return binary
+	return functions
 }
 
 // eventually tries until ok.
@@ -90,86 +86,26 @@ func eventually(t *testing.T, limit time.Duration, ok func() bool, otherwise fun
 	}
 }
 
-// put calls DynamoDB's PutItem with a body as it goes over the wire.
-func put(t *testing.T, endpoint, body string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
-	req.Header.Set("X-Amz-Target", "DynamoDB_20120810.PutItem")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if answer, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", res.Status, answer)
-	}
-}
-
-// A new user types what "acklast local" prints, and it works: a hold expires by the real worker.
+// What "acklast local" prints is enough to work with the stack. The module's own commands, which
+// events/local.txt has, are tried in internal/e2e.
 func TestLocal(t *testing.T) {
 	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1")
 	printed := r.stdout.String()
-	contains(t, r.stderr.String(), "Building the worker of ", "about a minute")
+	contains(t, r.stderr.String(), "Building the functions of ", "about a minute")
 	contains(t, printed, "stack "+r.stack+", 1 worker processes. Ctrl-C ends it.", "Times are shortened", "at most 5m0s ahead",
 		"export AWS_ENDPOINT_URL=http://127.0.0.1:", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
-		"aws --endpoint-url $AWS_ENDPOINT_URL sqs send-message --queue-url http://127.0.0.1:", "/"+r.stack+"-source --message-body '{",
-		"dynamodb get-item --table-name "+r.stack+"-ledger", "dynamodb get-item --table-name "+r.stack+"-reservations")
-	_, endpoint, _ := strings.Cut(printed, "AWS_ENDPOINT_URL=")
-	endpoint, _, _ = strings.Cut(endpoint, " ")
-
-	user := &cli{t: t, env: map[string]string{"AWS_ENDPOINT_URL": endpoint}}
-	var commands []string
-	for _, line := range strings.Split(printed, "\n") {
-		if line, ok := strings.CutPrefix(line, "  ./bin/acklast "); ok {
-			commands = append(commands, line)
-		}
-	}
-	if len(commands) != 6 {
-		t.Fatalf("printed %d commands: %s", len(commands), printed)
-	}
-	remind, watch := commands[4], commands[5]
-	commands = commands[:4]
-	commands[0] = strings.Replace(commands[0], "--for 10s", "--for 1s", 1)
-	for _, command := range commands {
-		user.must(shellFields(command)...)
-	}
-	var report jobReport
-	eventually(t, 20*time.Second, func() bool {
-		report = decode[jobReport](t, user.must("job", "r-1", "--stack", r.stack, "--output", "json"))
-		// The two are read one after the other, and this engine shows a transaction half done.
-		return len(report.Entries) == 1 && report.Entries[0].Status == ledger.Done && report.Reservation.State == "expired"
-	}, func() string { return fmt.Sprintf("the hold did not expire: %+v\n%s", report, r.stderr) })
-	if report.Entries[0].Outcome != "released" {
-		t.Errorf("report is %+v", report)
-	}
-
-	// The reminder: the subscription as it is printed for the AWS CLI, by the AWS CLI's own means.
-	_, subscription, _ := strings.Cut(printed, "--table-name "+r.stack+"-subscriptions --item '")
-	subscription, _, _ = strings.Cut(subscription, "'")
-	put(t, endpoint, `{"TableName":"`+r.stack+`-subscriptions","Item":`+subscription+`}`)
-	user.must(shellFields(remind)...)
-	var told result
-	eventually(t, 20*time.Second, func() bool {
-		told = user.run(shellFields(watch)...)
-		return told.code == exitOK && strings.Contains(told.stdout, "is done (sent)")
-	}, func() string { return fmt.Sprintf("the reminder was not sent: %s\n%s", told.stdout, r.stderr) })
-	_, list, _ := strings.Cut(printed, "curl -s ")
-	list, _, _ = strings.Cut(list, "\n")
-	res, err := http.Get(list) //nolint:noctx // of this process
+		"export ACKLAST_STACK="+r.stack+" FAKE_PROVIDER_URL=http://127.0.0.1:")
+	tries, err := os.ReadFile("../../events/local.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = res.Body.Close() }()
-	var accepted []struct{ RequestID, Recipient string }
-	if err := json.NewDecoder(res.Body).Decode(&accepted); err != nil || len(accepted) != 1 || accepted[0].Recipient != "customer-1" {
-		t.Errorf("the provider accepted %+v, %v", accepted, err)
-	}
-	contains(t, told.stdout, accepted[0].RequestID)
+	first, _, _ := strings.Cut(string(tries), "\n")
+	contains(t, printed, "\n  "+first+"\n")
 
+	_, endpoint, _ := strings.Cut(printed, "AWS_ENDPOINT_URL=")
+	endpoint, _, _ = strings.Cut(endpoint, " ")
+	user := &cli{t: t, env: map[string]string{"AWS_ENDPOINT_URL": endpoint, envStack: r.stack}}
+	user.must("status")
 	if code := r.end(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
@@ -177,9 +113,39 @@ func TestLocal(t *testing.T) {
 	user.refused(exitFailed, []string{"nothing answers at " + endpoint}, "status")
 }
 
+// A module that proposes no commands has its samples printed, and they can be typed.
+func TestLocalWithCompiledFunctions(t *testing.T) {
+	built := buildFunctions(t)
+	r := startLocal(t, "--port", "0", "--scaled", "--worker-binary", built.Worker, "--redrive-binary", built.Redrive)
+	printed := r.stdout.String()
+	var commands []string
+	for line := range strings.Lines(printed) {
+		if line, ok := strings.CutPrefix(line, "  ./bin/acklast "); ok {
+			commands = append(commands, line)
+		}
+	}
+	if want := 2*len(built.Kinds) + 1; len(commands) != want {
+		t.Fatalf("printed %d commands, want %d: %s", len(commands), want, printed)
+	}
+	for _, k := range built.Kinds {
+		contains(t, printed, "The worker knows "+k.Name, "# a sample of "+k.Name)
+		for _, table := range k.Tables {
+			contains(t, printed, r.stack+"-"+table.Name)
+		}
+	}
+	_, endpoint, _ := strings.Cut(printed, "AWS_ENDPOINT_URL=")
+	endpoint, _, _ = strings.Cut(endpoint, " ")
+	user := &cli{t: t, env: map[string]string{"AWS_ENDPOINT_URL": endpoint, envStack: r.stack}}
+	user.must(shellFields(commands[0])...)
+	// The worker has had it: there is an entry under the key that was printed.
+	eventually(t, 20*time.Second, func() bool { return user.run(shellFields(commands[1])...).code == exitOK },
+		func() string { return "no entry of " + commands[1] + "\n" + r.stderr.String() })
+	user.must(shellFields(commands[len(commands)-1])...)
+}
+
 func TestLocalJSONAndPause(t *testing.T) {
-	binary := buildWorker(t)
-	r := startLocal(t, "--port", "0", "--worker-binary", binary, "--pause", "source,recovery", "--output", "json")
+	built := buildFunctions(t)
+	r := startLocal(t, "--port", "0", "--worker-binary", built.Worker, "--pause", "source,recovery", "--output", "json")
 	got := decode[localReport](t, result{stdout: r.stdout.String()})
 	if got.Stack != r.stack || got.Region != "us-east-1" || got.AccessKey == "" || got.SecretKey == "" ||
 		got.Source != got.Endpoint+"/000000000000/"+r.stack+"-source" || !strings.HasSuffix(got.Recovery, "-recovery") || !strings.HasSuffix(got.DLQ, "-dlq") ||
@@ -235,7 +201,8 @@ func TestLocalRefusesBadFlags(t *testing.T) {
 		wanted string
 		args   []string
 	}{
-		{"there is no file /nowhere/bootstrap", []string{"--worker-binary", "/nowhere/bootstrap"}},
+		{"--worker-binary: there is no file /nowhere/bootstrap", []string{"--worker-binary", "/nowhere/bootstrap"}},
+		{"--redrive-binary needs --worker-binary", []string{"--redrive-binary", "/nowhere/bootstrap"}},
 		{"is not a file", []string{"--worker-binary", t.TempDir()}},
 		{plain + " is not executable", []string{"--worker-binary", plain}},
 		{`--pause names "dlq"`, []string{"--pause", "source,dlq"}},
@@ -246,15 +213,31 @@ func TestLocalRefusesBadFlags(t *testing.T) {
 	}
 }
 
-func TestLocalOutsideACheckout(t *testing.T) {
-	t.Chdir(t.TempDir())
-	offline(t).refused(exitRefused, []string{"not in a checkout of acklast", "--worker-binary PATH"}, "local", "--port", "0")
+func TestLocalOutsideAModule(t *testing.T) {
+	outside := t.TempDir()
+	wanted := []string{outside + " does not lie in a module with functions", "--module DIR"}
+	offline(t).refused(exitRefused, wanted, "local", "--port", "0", "--module", outside)
+	offline(t).refused(exitRefused, wanted, "demo", "--module", outside)
+	t.Chdir(outside)
+	offline(t).refused(exitRefused, wanted, "local", "--port", "0")
+}
+
+// A module of another name has no demo of ours.
+func TestDemoOfAnotherModule(t *testing.T) {
+	module := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(module, "functions/worker"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	offline(t).refused(exitRefused, []string{module + " has no demo"}, "demo", "--module", module)
 }
 
 // A file that is executable and no worker is told with what it said.
 func TestLocalWithAWorkerThatIsNone(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "bootstrap")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho no worker here\nexit 3\n"), 0o700); err != nil {
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho no worker here >&2\nexit 3\n"), 0o700); err != nil { //nolint:gosec // it has to be executable
 		t.Fatal(err)
 	}
 	r := offline(t).run("local", "--port", "0", "--worker-binary", fake)

@@ -1,5 +1,6 @@
-// Command acklast is the operator's tool: it runs the system on this machine, sends jobs, holds and
-// confirms reservations, and says what became of a job and how full the lanes are.
+// Command acklast is the operator's tool: it runs the system on this machine, sends jobs, says what became
+// of a job and how full the lanes are, and governs the DLQ. It works with any stack and knows no kind of
+// job: what needs one, it asks of the stack's own functions.
 package main
 
 import (

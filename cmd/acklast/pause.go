@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
@@ -29,7 +31,7 @@ func newPause(a *app) *cobra.Command {
 their age: SQS deletes them when the lane's retention ends, four days by default. "acklast resume" undoes it.
 
 The same with the AWS CLI:
-  aws lambda list-event-source-mappings --function-name acklast-worker
+  aws lambda list-event-source-mappings --event-source-arn ARN-OF-THE-QUEUE
   aws lambda update-event-source-mapping --uuid UUID --no-enabled`)
 }
 
@@ -62,7 +64,11 @@ func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {
 		queue = t.names.RecoveryQueue
 	}
 	client := lambda.NewFromConfig(t.config)
-	mapping, err := mappingOf(ctx, client, t.names.WorkerFunction, queue)
+	arn, err := t.queueARN(ctx, queue)
+	if err != nil {
+		return t.explain(err)
+	}
+	mapping, err := mappingOf(ctx, client, t.names.WorkerFunction, arn)
 	if err != nil {
 		return t.explain(err)
 	}
@@ -75,19 +81,38 @@ func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {
 	return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "The %s lane is %s.\n", r.Lane, strings.ToLower(r.State)) })
 }
 
-// mappingOf finds the mapping that feeds the function from the queue.
-func mappingOf(ctx context.Context, client *lambda.Client, function, queue string) (types.EventSourceMappingConfiguration, error) {
-	pages := lambda.NewListEventSourceMappingsPaginator(client, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
+// queueARN looks up the ARN of a queue of the stack.
+func (t *target) queueARN(ctx context.Context, queue string) (string, error) {
+	url, err := t.sqs.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &queue})
+	if err != nil {
+		return "", fmt.Errorf("look up queue %s: %w", queue, err)
+	}
+	name := sqstypes.QueueAttributeNameQueueArn
+	out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: url.QueueUrl, AttributeNames: []sqstypes.QueueAttributeName{name},
+	})
+	if err != nil {
+		return "", fmt.Errorf("look up the ARN of queue %s: %w", queue, err)
+	}
+	return out.Attributes[string(name)], nil
+}
+
+// mappingOf finds the mapping that feeds the function, or an alias of it, from the queue. Lambda lists
+// mappings of an alias only under the alias, so it is asked by the queue.
+func mappingOf(ctx context.Context, client *lambda.Client, function, queueARN string) (types.EventSourceMappingConfiguration, error) {
+	pages := lambda.NewListEventSourceMappingsPaginator(client, &lambda.ListEventSourceMappingsInput{EventSourceArn: &queueARN})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return types.EventSourceMappingConfiguration{}, fmt.Errorf("list event source mappings of %s: %w", function, err)
+			return types.EventSourceMappingConfiguration{}, fmt.Errorf("list event source mappings of %s: %w", queueARN, err)
 		}
 		for _, m := range page.EventSourceMappings {
-			if strings.HasSuffix(aws.ToString(m.EventSourceArn), ":"+queue) {
+			_, name, _ := strings.Cut(aws.ToString(m.FunctionArn), ":function:")
+			name, _, _ = strings.Cut(name, ":")
+			if name == function && aws.ToString(m.EventSourceArn) == queueARN {
 				return m, nil
 			}
 		}
 	}
-	return types.EventSourceMappingConfiguration{}, refuse("function %s has no event source mapping of queue %s: is the stack deployed, and is --stack right?", function, queue)
+	return types.EventSourceMappingConfiguration{}, refuse("function %s has no event source mapping of queue %s: is the stack deployed, and is --stack right?", function, queueARN)
 }

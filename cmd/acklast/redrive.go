@@ -150,8 +150,7 @@ See docs/runbook.md.`,
   acklast redrive stop --reason 'the provider answers 500 again'`,
 	}
 	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
-		newRedriveSwitch(a, "stop", "Stop every redrive, now and until resume"),
-		newRedriveSwitch(a, "resume", "Allow redrives again; continues none by itself"),
+		newRedriveStop(a), newRedriveResume(a),
 		newRedriveRevoke(a))
 	return cmd
 }
@@ -240,12 +239,77 @@ func (a *app) request(ctx context.Context, w who, r redrive.Request, table func(
 	return a.answer(resp, func(out io.Writer) { table(out, resp) })
 }
 
-func newRedriveSwitch(a *app, action, short string) *cobra.Command {
+// throwPause is the pause between two tries to throw the switch.
+const throwPause = time.Second
+
+func newRedriveStop(a *app) *cobra.Command {
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "stop [RUN]",
+		Short: "Throw the kill switch: stop every redrive, now and until resume; or stop one run",
+		Long: `Throw the kill switch, which stops every redrive before its next cohort, until "acklast redrive resume". It is written
+directly, so that no busy or throttled function is in its way, and is tried until it is confirmed; who may not write it directly
+asks the function. With a RUN, that run alone is stopped, and can be continued. Neither needs a name or a reason.`,
+		Example: `  acklast redrive stop
+  acklast redrive stop r-20261201-100000-1a2b3c4d --reason 'the provider answers 500 again'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			who := cmp.Or(by, a.getenv("USER"), "unknown")
+			r := redrive.Request{Action: "stop", By: who, Reason: cmp.Or(reason, "none was given")}
+			if len(args) == 1 {
+				r.Run = args[0]
+				resp, err := g.ask(ctx, r)
+				if err != nil {
+					return err
+				}
+				return a.answer(resp, func(out io.Writer) { printRun(out, resp.Run, a.now()) })
+			}
+			sw, err := a.throw(ctx, g, r)
+			if err != nil {
+				return err
+			}
+			return a.answer(redrive.Response{Action: "stop", Switch: sw}, func(out io.Writer) { printSwitch(out, sw) })
+		}),
+	}
+	cmd.Flags().StringVar(&by, "by", "", "who asks (default: USER)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find it on")
+	return cmd
+}
+
+// throw throws the kill switch, directly or through the function, until one of them confirms it.
+func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redrive.Switch, error) {
+	store := redrive.NewStore(g.db, g.names.OperationsTable)
+	sw := redrive.Switch{On: true, By: r.By, Reason: r.Reason, At: a.now().UTC()}
+	for {
+		direct := store.ThrowSwitch(ctx, sw, a.now().Add(topology.DefaultRedrive().Retention))
+		if direct == nil {
+			return &sw, nil
+		}
+		resp, err := g.ask(ctx, r)
+		if err == nil {
+			return resp.Switch, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("not confirmed: %w; %w", direct, err)
+		}
+		say(a.stderr, "not confirmed yet, trying again: %s; %s\n", plain(direct.Error()), plain(err.Error()))
+		if err := retry.Sleep(ctx, throwPause); err != nil {
+			return nil, fmt.Errorf("not confirmed: %w", direct)
+		}
+	}
+}
+
+func newRedriveResume(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: action, Short: short, Args: cobra.NoArgs,
+		Use: "resume", Short: "Release the kill switch: allow redrives again; continues none by itself", Args: cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
-			return a.request(cmd.Context(), w, redrive.Request{Action: action}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
+			return a.request(cmd.Context(), w, redrive.Request{Action: "resume"}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
 		}),
 	}
 	w.flags(cmd)
@@ -293,7 +357,6 @@ func newRedriveList(a *app) *cobra.Command {
 
 func newRedriveStatus(a *app) *cobra.Command {
 	var watch bool
-	var audit string
 	cmd := &cobra.Command{
 		Use: "status RUN|PLAN", Short: "Say how far a run is, and why it stopped", Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
@@ -305,7 +368,6 @@ func newRedriveStatus(a *app) *cobra.Command {
 			if strings.HasPrefix(args[0], "p-") {
 				r = redrive.Request{Action: "status", Plan: args[0]}
 			}
-			r.Message = audit
 			resp, err := g.ask(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -319,7 +381,6 @@ func newRedriveStatus(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show progress until it ends")
-	cmd.Flags().StringVar(&audit, "audit", "", "with a run: the audit of one message, by its id on the DLQ")
 	return cmd
 }
 
@@ -331,13 +392,6 @@ func (a *app) told(resp redrive.Response) error {
 			return
 		}
 		printRun(w, resp.Run, a.now())
-		if len(resp.Audit) > 0 {
-			say(w, "\n")
-			row(w, "AT", "WHAT", "JOB", "ACTION", "GENERATION", "STATUS", "WHY")
-		}
-		for _, line := range resp.Audit {
-			row(w, stamp(line.At), line.What, dash(line.Job), dash(string(line.Action)), line.Generation, dash(string(line.Status)), dash(line.Why))
-		}
 	})
 	if err != nil || resp.Run == nil {
 		return err
@@ -581,7 +635,7 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 		rate = fmt.Sprintf("%d per second", p.RatePerSecond)
 		takes = "about " + (time.Duration(p.Actions[redrive.Redrive]/p.RatePerSecond+1) * time.Second).String()
 	}
-	row(w, "canary", p.Canary)
+	row(w, "canary", strings.Trim(fmt.Sprint(p.Stages), "[]")+" jobs, judged before the rest")
 	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
 	row(w, "expires", when(p.ExpiresAt, now))
 	switch {

@@ -55,8 +55,9 @@ func TestRedriveCommands(t *testing.T) {
 		t.Errorf("status: exit code %d", got.code)
 	}
 
-	audited := user.run("redrive", "status", plan.Run, "--audit", id)
-	contains(t, audited.stdout, "intent", "sent", "reservation.expire/r-1/h-1", "pending")
+	contains(t, user.must("audit", plan.Run).stdout, "intent", "sent", "ran", "reservation.expire/r-1/h-1", id)
+	contains(t, user.must("audit", plan.ID).stdout, "planned", "ada", "ran")
+	contains(t, user.must("audit", "reservation.expire/r-1/h-1").stdout, "sent", id)
 
 	user.must("redrive", "stop", "--by", "ada", "--reason", "looks wrong")
 	contains(t, user.must("redrive", "list").stdout, plan.Run, "halted canary", "The kill switch is on, by ada")

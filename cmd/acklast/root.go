@@ -46,8 +46,8 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
   source <(acklast completion bash)`,
 		Example: `  acklast local                                   # the system on this machine, until Ctrl-C
   export AWS_ENDPOINT_URL=http://127.0.0.1:4566   # in another terminal
-  acklast hold --reservation r-1 --command hold-1 --resource room-7 --units 1 --for 10s --capacity 5
-  acklast job r-1
+  acklast send --file events/reservation-expire.json
+  acklast job r-1042
   acklast status`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -73,8 +73,6 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newLocal(a),
 		newDemo(a),
 		newSend(a),
-		newHold(a),
-		newConfirm(a),
 		newJob(a),
 		newStatus(a),
 		newCapacity(a),
@@ -84,6 +82,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newRedrive(a),
 		newDiscard(a),
 		newDecide(a),
+		newAudit(a),
 		newVersion(a),
 	)
 	return root

@@ -13,9 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"acklast"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/lanes"
 	"acklast/internal/topology"
 )
@@ -55,9 +53,7 @@ type sendFailure struct {
 
 // sentJob is one job that was sent.
 type sentJob struct {
-	Key     string `json:"key"`
-	Kind    string `json:"kind"`
-	Subject string `json:"subject"`
+	Kind string `json:"kind"`
 	// NotBefore is the earliest time of its effect; absent when that is at once.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 }
@@ -75,9 +71,10 @@ func newSend(a *app) *cobra.Command {
 		Long: `Send one job, given as an argument, or the jobs of a file or of standard input (-).
 
 The input is either one JSON document or NDJSON, one job in each line; blank lines are skipped. Every
-job is checked before any is sent: its form, kind and payload, SQS's size and characters, and that its
+job is checked before any is sent: the form of its envelope, SQS's size and characters, and that its
 notBefore lies at most 24 h ahead. If one is bad, its line is named and nothing is sent. What can be
-read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent.
+read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. Kind and payload are
+the worker's to check: it isolates what it cannot read, and "acklast dlq" shows why.
 
 A job that is not due yet is sent with SQS's delay, at most 15 minutes; from there the worker carries
 it on. Sending a job twice does no harm: its effect happens once.
@@ -95,14 +92,13 @@ go on.`,
 			if err != nil {
 				return refuse("%w", err)
 			}
-			if err := checkGroup(group); err != nil {
+			if err := lanes.CheckGroup(group); err != nil {
 				return refuse("--group: %w", err)
 			}
 			if from < 1 {
 				return refuse("--from-line is %d, but lines count from 1", from)
 			}
-			c := &checker{kinds: acklast.Reading(kinds.All()...), attributes: attributes, group: group,
-				maxAhead: topology.Default().MaxAhead, now: a.now}
+			c := &checker{attributes: attributes, group: group, maxAhead: topology.Default().MaxAhead, now: a.now}
 			ctx := cmd.Context()
 			var jobs *source
 			switch {
@@ -176,8 +172,8 @@ func printSent(w io.Writer, r sendReport) {
 		if !j.NotBefore.IsZero() {
 			due = stamp(j.NotBefore)
 		}
-		row(w, "KEY", "KIND", "DUE", "QUEUE")
-		row(w, j.Key, j.Kind, due, r.Queue)
+		row(w, "KIND", "DUE", "QUEUE")
+		row(w, j.Kind, due, r.Queue)
 		return
 	}
 	row(w, "QUEUE", "SENT", "NOT CONFIRMED")
@@ -270,7 +266,7 @@ func (s *sending) window(ctx context.Context, window []entry) []error {
 	now := s.checker.now()
 	moves := make([]lanes.Move, len(window))
 	for i, e := range window {
-		moves[i] = s.checker.move(e.body, e.read.Envelope.NotBefore, now)
+		moves[i] = s.checker.move(e.body, e.envelope.NotBefore, now)
 	}
 	errs := make([]error, 0, len(window))
 	batches := slices.Collect(slices.Chunk(moves, topology.MaxSendBatch))
@@ -308,8 +304,8 @@ func (s *sending) settle(ctx context.Context, window []entry, errs []error) erro
 	}
 	s.report.Sent += confirmed
 	if s.total == 1 {
-		r := window[0].read
-		s.report.Job = &sentJob{Key: r.Key, Kind: r.Envelope.Kind, Subject: r.Subject, NotBefore: r.Envelope.NotBefore}
+		e := window[0].envelope
+		s.report.Job = &sentJob{Kind: e.Kind, NotBefore: e.NotBefore}
 	}
 	switch {
 	case first < 0:

@@ -27,11 +27,11 @@ type source struct {
 
 // single is the source of one job that was given as an argument.
 func (c *checker) single(body string) (*source, error) {
-	read, err := c.check(body)
+	envelope, err := c.check(body)
 	if err != nil {
 		return nil, refuse("nothing was sent: %w", err)
 	}
-	jobs := []entry{{line: 1, body: body, read: read}}
+	jobs := []entry{{line: 1, body: body, envelope: envelope}}
 	return &source{total: 1, next: func() (entry, error) { return take(&jobs) }, close: func() {}}, nil
 }
 

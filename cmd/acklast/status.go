@@ -67,7 +67,7 @@ approximate.
 
 The age of the oldest message is CloudWatch's, measured up to some minutes ago; it is told on AWS only,
 and only of queues that were in use. Paused lanes: on AWS "aws lambda list-event-source-mappings
---function-name STACK-worker" shows whether a lane's mapping is enabled.`,
+--event-source-arn ARN-OF-THE-QUEUE" shows whether a lane's mapping is enabled.`,
 		Example: `  acklast status
   acklast status --stack orders --output json | jq .dlq.isolated`,
 		Args: cobra.NoArgs,

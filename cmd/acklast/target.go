@@ -23,7 +23,6 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
-	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
 	"acklast/internal/topology"
@@ -76,7 +75,7 @@ func (a *app) connect(ctx context.Context) (*target, error) {
 		return nil, err
 	}
 	if endpoint != "" {
-		cfg.BaseEndpoint = &endpoint // an address for one service, such as AWS_ENDPOINT_URL_SQS, still outranks it
+		cfg = awsclient.At(cfg, endpoint) // an address for one service, such as AWS_ENDPOINT_URL_SQS, still outranks it
 	}
 	const orLocal = "or, for the embedded AWS of acklast local, set AWS_ENDPOINT_URL=http://127.0.0.1:4566"
 	if cfg.Region == "" {
@@ -183,10 +182,6 @@ func (t *target) lanes(ctx context.Context, queues ...job.Queue) (*lanes.Client,
 
 func (t *target) ledger() *dynamo.Store {
 	return dynamo.New(t.db, t.names.LedgerTable, dynamo.Options{Now: t.now})
-}
-
-func (t *target) reservations() *reservation.Store {
-	return reservation.NewStore(t.db, t.ledger(), t.names.Stack, t.now)
 }
 
 // explain says what to do about an error whose reason is that nothing is where a command looked. Any

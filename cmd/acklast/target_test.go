@@ -69,30 +69,17 @@ func TestMissingStack(t *testing.T) {
 	wanted := []string{"stack other is not, or not completely, at " + aws.Endpoint(), "acklast local --stack other", "--stack"}
 	for _, args := range [][]string{
 		{"status"}, {"send", expiry("r-1")}, {"job", "r-1"},
-		{"hold", "--reservation", "r-1", "--command", "c", "--resource", "x", "--for", "1m"},
 	} {
 		c.refused(exitFailed, wanted, append(args, "--stack", "other")...)
 	}
-	r := c.run("confirm", "--reservation", "r-1", "--command", "c", "--stack", "other")
-	if r.code != exitFailed {
-		t.Errorf("exit code %d", r.code)
-	}
-	contains(t, r.stderr, wanted...)
 }
 
 // Before the first write, and before none of the reads, stands where it goes and whose it is.
 func TestAnnouncesBeforeWriting(t *testing.T) {
 	writes := map[string]bool{"SendMessageBatch": true, "PutItem": true, "UpdateItem": true, "TransactWriteItems": true}
-	for _, args := range [][]string{
-		{"send", expiry("r-1")},
-		{"hold", "--reservation", "r-1", "--command", "hold-1", "--resource", "room-7", "--for", "1m", "--capacity", "2"},
-		{"confirm", "--reservation", "r-1", "--command", "hold-1"},
-	} {
+	for _, args := range [][]string{{"send", expiry("r-1")}} {
 		t.Run(args[0], func(t *testing.T) {
 			c, _ := embedded(t)
-			if args[0] == "confirm" {
-				c.must("hold", "--reservation", "r-1", "--command", "hold-1", "--resource", "room-7", "--for", "1m", "--capacity", "2")
-			}
 			var said buffer
 			wrote := 0
 			c.intercept(func(operation string, _ http.ResponseWriter) bool {

@@ -13,6 +13,10 @@ import (
 	"acklast/internal/topology"
 )
 
+// AliasLive is the worker's alias that both lanes feed. It names a version, so that what runs is the code
+// of a deployment, and a later one can be tried before it is moved.
+const AliasLive = "live"
+
 // function is a Lambda function with what is its own.
 type function struct {
 	fn   awslambda.Function
@@ -26,7 +30,13 @@ type redriveFunction struct {
 	operate, approve awslambda.Alias
 }
 
-func newWorker(st *Stack) function {
+// workerFunction is the worker with the alias that the lanes feed.
+type workerFunction struct {
+	function
+	live awslambda.Alias
+}
+
+func newWorker(st *Stack) workerFunction {
 	s := st.props
 	variables := s.workerEnvironment(st.queueURLs())
 	maps.Copy(variables, s.Environment)
@@ -42,7 +52,9 @@ func newWorker(st *Stack) function {
 		ReservedConcurrentExecutions: optional(s.Infra.WorkerReserved),
 	})
 	st.grantWorker(f.role)
-	return f
+	return workerFunction{f, f.fn.AddAlias(jsii.String(AliasLive), &awslambda.AliasOptions{
+		Description: jsii.String("The version that the lanes feed"),
+	})}
 }
 
 func newRedrive(st *Stack) redriveFunction {

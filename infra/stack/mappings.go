@@ -21,7 +21,7 @@ func newMappings(st *Stack) mappings {
 func newMapping(st *Stack, id string, lane awssqs.Queue, concurrency int, paused bool) awslambda.EventSourceMapping {
 	n := st.props.Numbers
 	props := &awslambda.EventSourceMappingProps{
-		Target: st.worker.fn,
+		Target: st.worker.live,
 		// Said in both cases: CloudFormation enables a mapping that it changes and that does not say.
 		Enabled:        jsii.Bool(!paused),
 		EventSourceArn: lane.QueueArn(),

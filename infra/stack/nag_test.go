@@ -15,8 +15,8 @@ import (
 var exceptions = []struct{ path, rule, finding, reason string }{
 	{"/acklast/Default/WorkerRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
 	{"/acklast/Default/RedriveRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
-	{"/acklast/Default/Operators/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
-	{"/acklast/Default/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and the results of one's own log queries knows no resources."},
+	{"/acklast/Default/Operators/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and mappings, and the results of one's own log queries knows no resources."},
+	{"/acklast/Default/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and mappings, and the results of one's own log queries knows no resources."},
 }
 
 func TestNag(t *testing.T) {

@@ -128,7 +128,9 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
 		// have names, but to list them by anything else needs the right to all.
 		statement([]*string{jsii.String("*")}, "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics",
-			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery"),
+			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
+			// Mappings are found by their queue.
+			"lambda:ListEventSourceMappings"),
 		statement([]*string{st.dashboardARN()}, "cloudwatch:GetDashboard"),
 	}
 	if st.key != nil {

@@ -48,10 +48,12 @@ type Infra = topology.Infra
 //   - Timeout: set by New from Infra.
 //   - PauseMargin: the time at the end of an invocation in which no cohort starts.
 //   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
+//   - Hide, GoneAfter: how long a message that is held stays hidden, and for how long a run looks for one that
+//     it did not receive.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
 //   - Canary, CanaryWait: the jobs that go first.
-//   - Samples, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
+//   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
 

@@ -32,7 +32,7 @@ type Stack struct {
 	key      awskms.Key // nil unless CustomerKey or KeepKey
 	queues   queues
 	tables   tables
-	worker   function
+	worker   workerFunction
 	redrive  redriveFunction
 	mappings mappings
 	policies policies
@@ -108,6 +108,9 @@ func (st *Stack) Table(name string) awsdynamodb.Table { return st.tables.kinds[n
 
 // WorkerFunction runs the jobs.
 func (st *Stack) WorkerFunction() awslambda.Function { return st.worker.fn }
+
+// LiveAlias is the worker's alias that both lanes feed.
+func (st *Stack) LiveAlias() awslambda.Alias { return st.worker.live }
 
 // RedriveFunction governs the DLQ. People invoke it through the aliases only.
 func (st *Stack) RedriveFunction() awslambda.Function { return st.redrive.fn }

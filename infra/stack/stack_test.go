@@ -268,7 +268,7 @@ func TestRedriveFunctionHasTwoDoorsAndNoRetries(t *testing.T) {
 	for _, id := range tm.of("AWS::Lambda::Alias") {
 		aliases = append(aliases, tm.text(tm.Resources[id].Properties["FunctionName"])+":"+tm.name(id))
 	}
-	equal(t, "aliases", aliases, []string{"acklast-redrive:operate", "acklast-redrive:approve"})
+	equal(t, "aliases", aliases, []string{"acklast-redrive:operate", "acklast-redrive:approve", "acklast-worker:live"})
 	for _, id := range tm.of("AWS::Lambda::EventInvokeConfig") {
 		c := tm.Resources[id].Properties
 		if number(c["MaximumRetryAttempts"]) != 0 {
@@ -289,7 +289,7 @@ func TestMappings(t *testing.T) {
 		if fmt.Sprint(p["FunctionResponseTypes"]) != "[ReportBatchItemFailures]" {
 			t.Errorf("%s: one failed record brings back its batch", id)
 		}
-		if tm.text(p["FunctionName"]) != "acklast-worker" || number(p["BatchSize"]) != float64(n.BatchSize) || p["MaximumBatchingWindowInSeconds"] != nil {
+		if tm.text(p["FunctionName"]) != "acklast-worker:live" || number(p["BatchSize"]) != float64(n.BatchSize) || p["MaximumBatchingWindowInSeconds"] != nil {
 			t.Errorf("%s: %v", id, p)
 		}
 		if p["Enabled"] != true {
@@ -464,7 +464,11 @@ func TestNoCycle(t *testing.T) {
 }
 
 func TestFolderDoesNotMatter(t *testing.T) {
-	one, two := templateOf(t, defaults()), templateOf(t, defaults())
+	one := standardTemplate(t)
+	two, err := synthesise(t.TempDir(), defaults(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !bytes.Equal(one.raw, two.raw) {
 		t.Error("two folders, two templates")
 	}

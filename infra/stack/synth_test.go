@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -43,31 +42,29 @@ type template struct {
 	raw []byte
 }
 
-// standard is the template of the default settings, made once: it costs seconds.
-var standard = sync.OnceValues(func() (template, error) {
-	dir, err := os.MkdirTemp("", "acklast-infra")
-	if err != nil {
-		return template{}, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	return synthesise(dir, defaults(), nil, nil)
-})
-
+// standardTemplate is the template of a system for which nothing was chosen.
 func standardTemplate(t *testing.T) template {
 	t.Helper()
-	tm, err := standard()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tm
+	return templateOf(t, defaults())
 }
 
+// templates are those that were made, by their props without the kinds: no test changes a template.
+var templates = map[string]template{}
+
+// templateOf makes the template of a system with this repository's kinds, or has made it before.
 func templateOf(t *testing.T, p Props) template {
 	t.Helper()
+	known := p
+	known.Kinds = nil
+	key := fmt.Sprintf("%+v", known)
+	if tm, made := templates[key]; made {
+		return tm
+	}
 	tm, err := synthesise(t.TempDir(), p, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	templates[key] = tm
 	return tm
 }
 

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -34,29 +33,46 @@ func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.
 	if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
 		cfg.HTTPClient = dialing(c)
 	}
-	cfg.HTTPClient = inMemory{cfg.HTTPClient}
+	cfg.HTTPClient = forEndpoint(cfg.HTTPClient, cfg.BaseEndpoint)
 	return cfg, nil
 }
 
-// DynamoDB returns a DynamoDB client. Only where the endpoint is not AWS's own does it do without
-// the CRC32 response checksum, which other engines do not send.
+// At returns the configuration with another endpoint in place of AWS's own.
+func At(cfg aws.Config, endpoint string) aws.Config {
+	cfg.BaseEndpoint = &endpoint
+	cfg.HTTPClient = forEndpoint(cfg.HTTPClient, cfg.BaseEndpoint)
+	return cfg
+}
+
+// DynamoDB returns a DynamoDB client. Where the endpoint is not AWS's own, it does not check the CRC32
+// checksum of a response, which other engines do not send.
 func DynamoDB(cfg aws.Config, options ...func(*dynamodb.Options)) *dynamodb.Client {
-	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){func(o *dynamodb.Options) {
-		o.DisableValidateResponseChecksum = o.BaseEndpoint != nil || os.Getenv("AWS_ENDPOINT_URL") != ""
-		o.HTTPClient = attempts{o.HTTPClient, attemptTimeout}
-	}}, options...)...)
+	return dynamodb.NewFromConfig(cfg, append(options, func(o *dynamodb.Options) {
+		o.DisableValidateResponseChecksum = o.BaseEndpoint != nil
+		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
+	})...)
 }
 
 // SQS returns an SQS client.
 func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
-	return sqs.NewFromConfig(cfg, append([]func(*sqs.Options){func(o *sqs.Options) {
-		o.HTTPClient = attempts{o.HTTPClient, attemptTimeout}
-	}}, options...)...)
+	return sqs.NewFromConfig(cfg, append(options, func(o *sqs.Options) {
+		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
+	})...)
 }
 
-// inMemory hands net/http a body it can close without looking at the connection. The SDK closes its
+// forEndpoint returns the HTTP client for an endpoint. nil stands for AWS's own, which needs nothing: a
+// request to AWS is not copied. The SDK has put AWS_ENDPOINT_URL and its like into the endpoint.
+func forEndpoint(c aws.HTTPClient, endpoint *string) aws.HTTPClient {
+	if _, already := c.(inMemory); already || endpoint == nil {
+		return c
+	}
+	return inMemory{c}
+}
+
+// inMemory hands net/http a body that it can close without looking at the connection. The SDK closes its
 // own body when an answer arrives before the body was read to its end, and net/http then drops the
-// connection in the middle of that answer; a fast local engine makes this happen every few calls.
+// connection in the middle of that answer. A fast engine on this machine makes this happen every few
+// calls; AWS reads a request before it answers.
 type inMemory struct{ next aws.HTTPClient }
 
 func (c inMemory) Do(req *http.Request) (*http.Response, error) {

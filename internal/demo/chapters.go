@@ -37,7 +37,7 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	body, err := h.Job()
+	body, err := h.Job().Body()
 	if err != nil {
 		return row{}, err
 	}
@@ -234,7 +234,7 @@ func (s *story) fail(ctx context.Context) (row, error) {
 		Payload:   reservation.Payload{ReservationID: "damaged", CommandID: "hold-1", ResourceID: room, Units: 1},
 		ExpiresAt: time.Now().Truncate(time.Millisecond),
 	}
-	body, err := h.Job()
+	body, err := h.Job().Body()
 	if err != nil {
 		return row{}, err
 	}

@@ -3,6 +3,7 @@
 package demo
 
 import (
+	"acklast"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
-	"acklast/internal/kinds"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
@@ -23,7 +22,6 @@ import (
 	"acklast/internal/local"
 	"acklast/internal/local/fakeprovider"
 	"acklast/internal/local/faults"
-	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
 
@@ -89,15 +87,13 @@ var chapters = []chapter{
 	{"Nobody can tell whether a reminder was sent", (*story).ambiguous},
 }
 
-// Config says what to run and where to tell it. The binaries and Out are required.
+// Config says what to run and where to tell it. Functions and Out are required.
 type Config struct {
-	// WorkerBinary is the path of the compiled worker.
-	WorkerBinary string
-	// RedriveBinary is the path of the compiled redrive function.
-	RedriveBinary string
+	// Functions are the compiled functions.
+	Functions local.Functions
 	// Out receives the story.
 	Out io.Writer
-	// Logs receives the worker's log, line by line. Nil drops it.
+	// Logs receives the functions' logs, line by line. Nil drops them.
 	Logs io.Writer
 }
 
@@ -129,21 +125,16 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
+	settings.AttemptTime = settings.WorkerTimeout - settings.HandoverMargin
 	s.settings = settings
-	numbers := topology.ScaledRedrive()
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {
 		logs = io.MultiWriter(s.seen, c.Logs)
 	}
-	env, err := local.Start(ctx, local.Config{Kinds: acklast.Describe(kinds.All()...),
-		Stack: stack, Settings: settings, WorkerBinary: c.WorkerBinary, Processes: 2,
+	env, err := local.Start(ctx, local.Config{
+		Stack: stack, Settings: settings, Kinds: c.Functions.Kinds, WorkerBinary: c.Functions.Worker, Processes: 2,
+		RedriveBinary: c.Functions.Redrive, Redrive: topology.ScaledRedrive(),
 		Logs: logs, Grace: time.Second,
-		Functions: []local.Function{{
-			Name: topology.NamesOf(stack).RedriveFunction, Binary: c.RedriveBinary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
-			EnvFor: func(urls topology.QueueURLs) map[string]string {
-				return redrive.LocalEnvironment(stack, urls, settings, numbers)
-			},
-		}},
 		// It can be asked what became of a request, but takes every request for another reminder.
 		Provider: fakeprovider.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
@@ -162,8 +153,8 @@ func (s *story) start(ctx context.Context, c Config) error {
 	db := awsclient.DynamoDB(cfg)
 	s.queues = lanes.New(awsclient.SQS(cfg), topology.QueueURLs{Source: urls.Source, Recovery: urls.Recovery, DLQ: urls.DLQ})
 	s.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{})
-	s.store = reservation.NewStore(db, s.ledger, names.Stack, time.Now)
-	s.desk = reservation.NewDesk(s.store, s.send)
+	s.store = reservation.NewStore(db, names.Table, time.Now)
+	s.desk = reservation.NewDesk(s.store, producer{acklast.NewClient(cfg, names.Stack), s})
 	s.subscriptions = reminder.NewSubscriptions(db, names.Table("subscriptions"))
 
 	s.say("The embedded AWS runs at %s: SQS, DynamoDB and Lambda, no account, no Docker.", env.Endpoint())
@@ -190,6 +181,20 @@ func (s *story) send(ctx context.Context, body string, notBefore time.Time) erro
 		move.Delay = time.Until(notBefore)
 	}
 	return s.queues.Send(ctx, job.Source, []lanes.Move{move})[0]
+}
+
+// producer is the stack's client, but for the delay of what it sends.
+type producer struct {
+	*acklast.Client
+	story *story
+}
+
+func (p producer) Send(ctx context.Context, m acklast.Message) error {
+	body, err := m.Body()
+	if err != nil {
+		return err
+	}
+	return p.story.send(ctx, body, m.NotBefore)
 }
 
 // hold holds units of the room for a while and expects its job to be done in the end.

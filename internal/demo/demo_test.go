@@ -2,7 +2,6 @@ package demo_test
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,20 +12,16 @@ import (
 // The story is an end-to-end test: its chapters wait for what they claim, and its checks count.
 func TestTheStoryAddsUp(t *testing.T) {
 	t.Parallel()
-	root, ok := local.FindCheckout(".")
+	root, ok := local.FindModule(".")
 	if !ok {
-		t.Fatal("not in a checkout")
+		t.Fatal("not in a module with functions")
 	}
-	bootstrap := filepath.Join(t.TempDir(), "bootstrap")
-	if err := local.BuildWorker(t.Context(), root, bootstrap, t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	redriver := filepath.Join(t.TempDir(), "redrive")
-	if err := local.BuildFunction(t.Context(), root, "redrive", redriver, t.Output()); err != nil {
+	functions, err := local.BuildFunctions(t.Context(), root, t.TempDir(), t.Output())
+	if err != nil {
 		t.Fatal(err)
 	}
 	var out, logs bytes.Buffer
-	if err := demo.Run(t.Context(), demo.Config{WorkerBinary: bootstrap, RedriveBinary: redriver, Out: &out, Logs: &logs}); err != nil {
+	if err := demo.Run(t.Context(), demo.Config{Functions: functions, Out: &out, Logs: &logs}); err != nil {
 		t.Fatalf("%v\n%s\nThe worker's log:\n%s", err, out.String(), logs.String())
 	}
 	t.Log(out.String())

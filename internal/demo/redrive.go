@@ -105,7 +105,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	}
 	p := planned.Plan
 	s.tell("Plan %s freezes %d messages: %d to redrive, %d never (malformed). Canary %d, then %d a second.",
-		p.ID, p.Selected, p.Actions[redrive.Redrive], p.Actions[redrive.Never], p.Canary, p.RatePerSecond)
+		p.ID, p.Selected, p.Actions[redrive.Redrive], p.Actions[redrive.Never], p.Stages[0], p.RatePerSecond)
 
 	s.tell("The run begins, but the fix is wrong ...")
 	run, err := s.run(ctx, redrive.Request{Plan: p.ID}, redrive.Halted)

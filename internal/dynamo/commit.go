@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -39,9 +40,9 @@ var overwritten = map[string]bool{
 // without reading anything first. It returns nil when this transaction is committed, whichever call
 // committed it.
 //
-// When the entry refuses, the error is a *ledger.RefusedError with the entry as it was found, also
-// when an own item refuses too: a final entry explains the item, not the other way round. When only
-// an own item refuses, it is an *ItemError.
+// When the entry refuses, the error is a *ledger.RefusedError with the entry as it was found, or a
+// *ledger.ConflictError when the entry is of another payload; also when an own item refuses too: a final
+// entry explains the item, not the other way round. When only an own item refuses, it is an *ItemError.
 func (s *Store) Commit(ctx context.Context, c ledger.Completion, own ...types.TransactWriteItem) error {
 	err := s.commit(ctx, c, own)
 	if err != nil {
@@ -92,6 +93,9 @@ func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) err
 	if e.Owner == c.Token && e.Status == c.Entry.Status && e.Outcome == c.Entry.Outcome {
 		return nil
 	}
+	if err := e.Conflict(c.Entry.Digest); err != nil {
+		return err
+	}
 	return &ledger.RefusedError{Entry: e}
 }
 
@@ -114,6 +118,13 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	w.increment(attrVersion)
 	w.remove(attrRetryAt)
 
+	// Digests of another rule lie outside of this rule's range: a semicolon follows the colon.
+	var same string
+	if rule, _, ok := strings.Cut(e.Digest, ":"); ok {
+		digest := w.name(attrDigest)
+		same = " AND (attribute_not_exists(" + digest + ") OR " + digest + " = " + w.value(attrDigest, text(e.Digest)) +
+			" OR " + digest + " < " + w.value("low", text(rule+":")) + " OR " + digest + " > " + w.value("high", text(rule+";")) + ")"
+	}
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
 	pending, now := w.value("pending", text(string(ledger.Pending))), w.value("now", millis(c.Now))
 	format, known := w.name(attrFormat), w.value(attrFormat, number(ledger.Format))
@@ -123,7 +134,7 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 		UpdateExpression: w.expression(),
 		ConditionExpression: aws.String("attribute_not_exists(" + key + ") OR (" + status + " = " + pending +
 			" AND (attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
-			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + "))"),
+			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + ")" + same + ")"),
 		ExpressionAttributeNames:  w.names,
 		ExpressionAttributeValues: w.values,
 	}

@@ -88,6 +88,7 @@ func conformance(t *testing.T, e engine) {
 			{"Transact", testTransact},
 			{"Runnable", testRunnable},
 			{"NewerPendingEntryIsNotCompleted", testNewerCommit},
+			{"AnotherPayloadIsNotCommitted", testCommitConflict},
 		}...)
 	}
 	if e.indexesUpdates {
@@ -215,14 +216,14 @@ func testUpdateDifference(b *bench) {
 		Fault: faults.Error(400, "ValidationException", "writes what did not change"),
 	})
 	e, err := b.store.Update(b.Context(), key, "t2", func(e ledger.Entry) (ledger.Entry, error) {
-		e.Hops, e.RetryAt = 3, time.Time{}
+		e.Contentions, e.RetryAt = 3, time.Time{}
 		return e, nil
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	want := first
-	want.Hops, want.RetryAt, want.Owner, want.Version = 3, time.Time{}, "t2", 2
+	want.Contentions, want.RetryAt, want.Owner, want.Version = 3, time.Time{}, "t2", 2
 	if !reflect.DeepEqual(e, want) {
 		b.Errorf("returned %+v\nwant %+v", e, want)
 	}
@@ -278,7 +279,7 @@ func testUpdateConflict(b *bench) {
 			*calls++
 			if *calls <= n {
 				_, err := b.store.Update(b.Context(), key, "other", func(o ledger.Entry) (ledger.Entry, error) {
-					o.Hops++
+					o.Contentions++
 					return o, nil
 				})
 				if err != nil {
@@ -291,7 +292,7 @@ func testUpdateConflict(b *bench) {
 	}
 	var calls int
 	e, err := b.store.Update(b.Context(), key, "t1", meddling(2, &calls))
-	if err != nil || calls != 3 || e.Attempts != 1 || e.Hops != 2 || b.conflicts.Load() != 2 {
+	if err != nil || calls != 3 || e.Attempts != 1 || e.Contentions != 2 || b.conflicts.Load() != 2 {
 		b.Errorf("two conflicts: %+v, %v after %d calls, %d conflicts counted", e, err, calls, b.conflicts.Load())
 	}
 	calls = 0
@@ -299,7 +300,7 @@ func testUpdateConflict(b *bench) {
 	if !errors.Is(err, ledger.ErrContended) || errors.Is(err, ledger.ErrUnavailable) || calls != 3 || b.conflicts.Load() != 5 {
 		b.Errorf("three conflicts: %v after %d calls, %d conflicts counted", err, calls, b.conflicts.Load())
 	}
-	if e := b.get(); e.Attempts != 1 || e.Hops != 5 {
+	if e := b.get(); e.Attempts != 1 || e.Contentions != 5 {
 		b.Errorf("stored %+v", e)
 	}
 
@@ -309,7 +310,7 @@ func testUpdateConflict(b *bench) {
 	e, err = b.store.Update(b.Context(), other, "t1", func(e ledger.Entry) (ledger.Entry, error) {
 		if calls++; calls == 1 {
 			if _, err := b.store.Update(b.Context(), other, "t2", func(e ledger.Entry) (ledger.Entry, error) {
-				e.Hops = 7
+				e.Contentions = 7
 				return e, nil
 			}); err != nil {
 				b.Fatal(err)
@@ -318,7 +319,7 @@ func testUpdateConflict(b *bench) {
 		e.Attempts++
 		return e, nil
 	})
-	if err != nil || e.Hops != 7 || e.Attempts != 1 || e.Version != 2 {
+	if err != nil || e.Contentions != 7 || e.Attempts != 1 || e.Version != 2 {
 		b.Errorf("created twice: %+v, %v", e, err)
 	}
 }
@@ -485,7 +486,7 @@ func testCommitFresh(b *bench) {
 	d := delivery("t1")
 	want := ledger.Entry{
 		Key: key, Subject: "r-1", Kind: "reservation.expire", Status: ledger.Done, Outcome: "released",
-		Due: d.Due(), FirstSent: d.FirstSent(), Deadline: d.Envelope.Deadline, UpdatedAt: now, FinalAt: now,
+		Due: d.Due(), FirstSent: d.FirstSent(), Deadline: d.Envelope.Deadline, TimeBudget: time.Hour + time.Second, UpdatedAt: now, FinalAt: now,
 		TTL: now.Add(rules.Retention).Truncate(time.Second), Owner: "t1", Version: 1,
 	}
 	if got := b.get(); !reflect.DeepEqual(got, want) {
@@ -505,7 +506,7 @@ func testCommitFresh(b *bench) {
 func testCommitKeeps(b *bench) {
 	old := ledger.Entry{
 		Subject: "old", Kind: "old", Status: ledger.Pending,
-		Attempts: 4, BudgetFrom: 2, Hops: 5, Redrives: 1, Run: "run-1",
+		Attempts: 4, BudgetFrom: 2, Contentions: 5, Redrives: 1, Run: "run-1",
 		Due: now.Add(-3 * time.Hour), FirstSent: now.Add(-4 * time.Hour), Deadline: now.Add(-2 * time.Hour),
 		RetryAt: now, LastClass: job.Transient, LastError: "timed out",
 		History: []ledger.Event{{At: now.Add(-time.Hour), What: ledger.EventFailed, Attempt: 4, Class: job.Transient, Error: "timed out"}},
@@ -515,7 +516,7 @@ func testCommitKeeps(b *bench) {
 		b.Fatal(err)
 	}
 	want.Subject, want.Kind, want.Status, want.Outcome = "r-1", "reservation.expire", ledger.Done, "released"
-	want.FinalAt, want.UpdatedAt = now, now
+	want.FinalAt, want.UpdatedAt, want.TimeBudget = now, now, time.Hour+time.Second
 	if b.engine.removes {
 		want.RetryAt = time.Time{}
 	}
@@ -646,6 +647,10 @@ func testCommitReasons(b *bench) {
 	contended := func(err error) bool {
 		return errors.Is(err, ledger.ErrContended) && !errors.Is(err, ledger.ErrUnavailable)
 	}
+	unavailable := func(err error) bool {
+		return errors.Is(err, ledger.ErrUnavailable) && !errors.Is(err, ledger.ErrContended)
+	}
+	denied := func(err error) bool { return errors.Is(err, ledger.ErrDenied) }
 	for _, tt := range []struct {
 		name    string
 		reasons []string
@@ -665,8 +670,12 @@ func testCommitReasons(b *bench) {
 		{"entry in conflict", []string{conflict, none, none}, contended, true},
 		{"entry in conflict, own item", []string{conflict, condition, none}, contended, true},
 		{"own item in conflict", []string{none, none, conflict}, contended, true},
-		{"throttled", []string{none, throttling, none}, contended, true},
-		{"no throughput", []string{throughput, none, none}, contended, true},
+		{"throttled", []string{none, throttling, none}, unavailable, false},
+		{"no throughput", []string{throughput, none, none}, unavailable, false},
+		{"throttled, own item refused", []string{none, throttling, condition}, unavailable, false},
+		{"throttled, entry in conflict", []string{conflict, throttling, none}, unavailable, false},
+		{"entry refused, own item throttled", []string{condition, throttling, none}, refused, false},
+		{"denied", []string{none, "AccessDenied", none}, denied, false},
 		{"no list", nil, contended, true},
 		{"short list", []string{none, condition}, contended, true},
 		{"nobody's fault", []string{none, none, none}, contended, true},
@@ -696,7 +705,7 @@ func testCommitReasons(b *bench) {
 	b.proxy.Reset()
 	b.put(ledger.Entry{Status: ledger.Pending})
 	for _, f := range []faults.Fault{
-		faults.CancelTransaction(conflict, none), faults.CancelTransaction(none, throttling),
+		faults.CancelTransaction(conflict, none), faults.CancelTransaction(none, conflict),
 	} {
 		b.fail("TransactWriteItems", 1, f)
 	}
@@ -927,8 +936,6 @@ func testUnavailable(b *bench) {
 		"limit":         faults.Error(400, "RequestLimitExceeded", ""),
 		"outage":        faults.Error(500, "InternalServerError", ""),
 		"503":           faults.Reply(503, "<html>Service Unavailable</html>"),
-		"denied":        faults.Error(400, "AccessDeniedException", "not authorized"),
-		"no table":      faults.Error(400, "ResourceNotFoundException", ""),
 		"no credential": faults.Error(400, "ExpiredTokenException", ""),
 		"unheard of":    faults.Error(400, "SomethingNewException", ""),
 		"reset":         faults.Refuse(),
@@ -946,7 +953,20 @@ func testUnavailable(b *bench) {
 	missing := dynamo.New(b.client, "no-such-table", dynamo.Options{})
 	errs := b.each(b.Context(), missing)
 	delete(errs, "Transact") // of the kind's own table, which is there
-	unavailable("missing table", errs)
+	denied := func(what string, errs map[string]error) {
+		for method, err := range errs {
+			if !errors.Is(err, ledger.ErrDenied) || errors.Is(err, ledger.ErrUnavailable) {
+				b.Errorf("%s: %s returned %v, want ErrDenied", what, method, err)
+			}
+		}
+	}
+	denied("missing table", errs)
+	for _, code := range []string{"AccessDeniedException", "KMSDisabledException"} {
+		b.proxy.Reset()
+		b.fail("", 0, faults.Error(400, code, "no"))
+		denied(code, b.each(b.Context(), b.store))
+	}
+	b.proxy.Reset()
 
 	// Only the write fails: nothing is left of it.
 	b.fail("UpdateItem", 0, faults.Error(400, "ThrottlingException", ""))

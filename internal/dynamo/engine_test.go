@@ -92,7 +92,7 @@ func TestMemory(t *testing.T) {
 		_, _ = io.Copy(w, out.Body)
 	}))
 	t.Cleanup(srv.Close)
-	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, returnsItems: true, transacts: true, removes: true, indexesUpdates: true})
+	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, returnsItems: true, transacts: true, allReasons: true, removes: true, indexesUpdates: true})
 }
 
 // bench is a store on tables of its own, with a proxy between the SDK and the engine.

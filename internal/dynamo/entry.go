@@ -22,7 +22,12 @@ const (
 	attrOutcome           = "outcome"
 	attrAttempts          = "attempts"
 	attrBudgetFrom        = "budget_from"
-	attrHops              = "hops"
+	attrContentions       = "contentions"
+	attrContendedFrom     = "contended_from"
+	attrThrottles         = "throttles"
+	attrThrottledFrom     = "throttled_from"
+	attrDigest            = "digest"
+	attrTimeBudget        = "time_budget"
 	attrRedrives          = "redrives"
 	attrRun               = "run"
 	attrDue               = "due"
@@ -45,6 +50,8 @@ const (
 	attrDecided           = "decided"
 	attrIsolatedMessageID = "isolated_message_id"
 	attrIsolatedAt        = "isolated_at"
+	attrIsolatedFirstID   = "isolated_first_id"
+	attrUnmarked          = "unmarked"
 	attrIsolatedDay       = "isolated_day"
 	attrIsolatedOrder     = "isolated_order"
 	attrUpdatedAt         = "updated_at"
@@ -86,7 +93,12 @@ func marshal(e ledger.Entry) item {
 	putText(it, attrStatus, e.Status)
 	putText(it, attrOutcome, e.Outcome)
 	putNumber(it, attrBudgetFrom, e.BudgetFrom)
-	putNumber(it, attrHops, e.Hops)
+	putNumber(it, attrContentions, e.Contentions)
+	putTime(it, attrContendedFrom, e.ContendedFrom)
+	putNumber(it, attrThrottles, e.Throttles)
+	putTime(it, attrThrottledFrom, e.ThrottledFrom)
+	putText(it, attrDigest, e.Digest)
+	putNumber(it, attrTimeBudget, int(e.TimeBudget.Milliseconds()))
 	putNumber(it, attrRedrives, e.Redrives)
 	putText(it, attrRun, e.Run)
 	putTime(it, attrDue, e.Due)
@@ -102,9 +114,9 @@ func marshal(e ledger.Entry) item {
 	putTime(it, attrExpiresAt, e.ExpiresAt)
 	putText(it, attrProviderKey, e.ProviderKey)
 	putTime(it, attrCalledFrom, e.CalledFrom)
-	if e.Unresolved {
-		it[attrUnresolved] = &types.AttributeValueMemberBOOL{Value: true}
-	}
+	putBool(it, attrUnresolved, e.Unresolved)
+	putBool(it, attrUnmarked, e.Unmarked)
+	putText(it, attrIsolatedFirstID, e.IsolatedFirstID)
 	putNumber(it, attrOpenClaims, e.OpenClaims)
 	putList(it, attrEvidence, e.Evidence, marshalEvidence)
 	putList(it, attrDecisions, e.Decisions, marshalDecision)
@@ -177,6 +189,12 @@ func putNumber(it item, name string, n int) {
 	}
 }
 
+func putBool(it item, name string, b bool) {
+	if b {
+		it[name] = &types.AttributeValueMemberBOOL{Value: true}
+	}
+}
+
 func putTime(it item, name string, t time.Time) {
 	if !t.IsZero() {
 		it[name] = millis(t)
@@ -202,7 +220,12 @@ func unmarshal(it item) (ledger.Entry, error) {
 		Outcome:           readText[string](&r, attrOutcome),
 		Attempts:          int(r.number(attrAttempts)),
 		BudgetFrom:        int(r.number(attrBudgetFrom)),
-		Hops:              int(r.number(attrHops)),
+		Contentions:       int(r.number(attrContentions)),
+		ContendedFrom:     r.time(attrContendedFrom),
+		Throttles:         int(r.number(attrThrottles)),
+		ThrottledFrom:     r.time(attrThrottledFrom),
+		Digest:            readText[string](&r, attrDigest),
+		TimeBudget:        time.Duration(r.number(attrTimeBudget)) * time.Millisecond,
 		Redrives:          int(r.number(attrRedrives)),
 		Run:               readText[string](&r, attrRun),
 		Due:               r.time(attrDue),
@@ -225,6 +248,8 @@ func unmarshal(it item) (ledger.Entry, error) {
 		Decided:           readText[ledger.DecisionKind](&r, attrDecided),
 		IsolatedMessageID: readText[string](&r, attrIsolatedMessageID),
 		IsolatedAt:        r.time(attrIsolatedAt),
+		IsolatedFirstID:   readText[string](&r, attrIsolatedFirstID),
+		Unmarked:          r.bool(attrUnmarked),
 		UpdatedAt:         r.time(attrUpdatedAt),
 		FinalAt:           r.time(attrFinalAt),
 		Owner:             readText[string](&r, attrOwner),

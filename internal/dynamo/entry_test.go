@@ -32,6 +32,9 @@ var entries = func() *rapid.Generator[ledger.Entry] {
 			"TTL": rapid.Custom(func(t *rapid.T) any { // DynamoDB reads it as seconds
 				return times.Draw(t, "ttl").(time.Time).Truncate(time.Second)
 			}),
+			"TimeBudget": rapid.Custom(func(t *rapid.T) any { // in milliseconds
+				return time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "budget")) * time.Millisecond
+			}),
 			"History":   lists[ledger.Event](times, counts),
 			"Evidence":  lists[ledger.Evidence](times, counts),
 			"Decisions": lists[ledger.Decision](times, counts),
@@ -92,7 +95,9 @@ func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString("x/y")
-	case reflect.Int, reflect.Int64:
+	case reflect.Int64:
+		v.SetInt(3e6) // milliseconds, where it is a duration
+	case reflect.Int:
 		v.SetInt(3)
 	case reflect.Bool:
 		v.SetBool(true)
@@ -155,14 +160,14 @@ func TestUnmarshalRefusesWhatItCannotRead(t *testing.T) {
 		return &types.AttributeValueMemberL{Value: []types.AttributeValue{v}}
 	}
 	for name, v := range map[string]types.AttributeValue{
-		"status":   num("1"),
-		"attempts": num("1.5"),
-		"hops":     text("1"),
-		"due":      text("2026-12-01"),
-		"ttl":      text("x"),
-		"history":  text("x"),
-		"version":  num("0"),
-		"owner":    event(num("1")),
+		"status":      num("1"),
+		"attempts":    num("1.5"),
+		"contentions": text("1"),
+		"due":         text("2026-12-01"),
+		"ttl":         text("x"),
+		"history":     text("x"),
+		"version":     num("0"),
+		"owner":       event(num("1")),
 	} {
 		it := dynamo.Marshal(full())
 		it[name] = v

@@ -27,9 +27,10 @@ func (e *ConditionError) Error() string { return "the write's condition failed" 
 //   - a failed condition: *ConditionError
 //   - a transaction or another write was at the same item: wraps ledger.ErrContended
 //   - a request that is itself wrong: the error, which is none of the ledger's conditions
-//   - everything else, such as throttling, timeouts, connections, outages, denied access, missing
-//     tables and ended contexts: wraps ledger.ErrUnavailable. An error nobody has heard of is taken
-//     for this, so that its delivery is left and not decided.
+//   - denied access, a missing table, an encryption key that cannot be used: wraps ledger.ErrDenied
+//   - everything else, such as throttling, timeouts, connections, outages and ended contexts: wraps
+//     ledger.ErrUnavailable. An error nobody has heard of is taken for this, so that its delivery is
+//     handed back and not decided.
 //
 // A transaction's cancellation by its conditions is for Commit and Transact to read.
 func Translate(err error) error {
@@ -61,8 +62,13 @@ func Translate(err error) error {
 			"IdempotentParameterMismatchException", "IdempotentParameterMismatch",
 			"ReplicatedWriteConflictException":
 			return fmt.Errorf("%w: %w", ledger.ErrContended, err)
+		case "AccessDeniedException", "ResourceNotFoundException", "InaccessibleEncryptionCredentialsException":
+			return fmt.Errorf("%w: %w", ledger.ErrDenied, err)
 		case "ValidationException", "SerializationException", "ItemCollectionSizeLimitExceededException":
 			return err
+		}
+		if strings.HasPrefix(api.ErrorCode(), "KMS") {
+			return fmt.Errorf("%w: %w", ledger.ErrDenied, err)
 		}
 	}
 	return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
@@ -88,7 +94,7 @@ func (e *cancelledError) verdict(n int) error {
 		// another try tells more.
 		return contended
 	}
-	refused, conflict, fault := -1, -1, -1
+	refused, conflict, throttle, denied, fault := -1, -1, -1, -1, -1
 	for i, r := range e.reasons {
 		first := &fault
 		switch aws.ToString(r.Code) {
@@ -96,8 +102,12 @@ func (e *cancelledError) verdict(n int) error {
 			continue
 		case "ConditionalCheckFailed":
 			first = &refused
-		case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+		case "TransactionConflict":
 			first = &conflict
+		case "ThrottlingError", "ProvisionedThroughputExceeded":
+			first = &throttle
+		case "AccessDenied", "ResourceNotFound":
+			first = &denied
 		}
 		if *first < 0 {
 			*first = i
@@ -107,8 +117,13 @@ func (e *cancelledError) verdict(n int) error {
 	// The first item outranks the others (it is the entry of a Commit): its refusal explains theirs,
 	// and as long as it was not evaluated, theirs explains nothing.
 	case refused == 0:
+	// One that was throttled has not been evaluated either, and the database is in trouble.
+	case throttle >= 0:
+		return fmt.Errorf("%w: %w", ledger.ErrUnavailable, e)
 	case conflict == 0:
 		return contended
+	case denied >= 0:
+		return fmt.Errorf("%w: %w", ledger.ErrDenied, e)
 	case fault >= 0:
 		r := e.reasons[fault]
 		return fmt.Errorf("item %d of the transaction: %s: %s", fault, aws.ToString(r.Code), aws.ToString(r.Message))

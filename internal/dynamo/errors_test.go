@@ -24,6 +24,7 @@ func TestTranslate(t *testing.T) {
 		condition = iota + 1
 		contended
 		unavailable
+		denied
 		plain
 	)
 	for _, tt := range []struct {
@@ -46,8 +47,10 @@ func TestTranslate(t *testing.T) {
 		{"cancelled, unread", &types.TransactionCanceledException{}, plain},
 		{"cancelled by code", code("TransactionCanceledException"), plain},
 		{"throttled", code("ThrottlingException"), unavailable},
-		{"table", &types.ResourceNotFoundException{}, unavailable},
-		{"denied", code("AccessDeniedException"), unavailable},
+		{"table", &types.ResourceNotFoundException{}, denied},
+		{"denied", code("AccessDeniedException"), denied},
+		{"key disabled", code("KMSDisabledException"), denied},
+		{"key denied", code("KMSAccessDeniedException"), denied},
 		{"unheard of", code("Novel"), unavailable},
 		{"network", &net.OpError{Op: "dial", Err: errors.New("refused")}, unavailable},
 		{"answer unread", &smithy.DeserializationError{Err: errors.New("x")}, unavailable},
@@ -67,6 +70,8 @@ func TestTranslate(t *testing.T) {
 			got = contended
 		case errors.Is(err, ledger.ErrUnavailable):
 			got = unavailable
+		case errors.Is(err, ledger.ErrDenied):
+			got = denied
 		default:
 			got = plain
 		}

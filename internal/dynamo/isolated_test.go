@@ -177,3 +177,38 @@ func testNewerCommit(b *bench) {
 		b.Errorf("status is %v, want pending", got)
 	}
 }
+
+// A pending entry of another payload would take the write: the condition refuses it, and a copy with the
+// same payload, or with a digest of another rule, passes.
+func testCommitConflict(b *bench) {
+	for name, c := range map[string]struct {
+		stored, sent string
+		conflict     bool
+	}{
+		"another payload":           {"1:aa", "1:bb", true},
+		"the same payload":          {"1:aa", "1:aa", false},
+		"a digest of another rule":  {"2:aa", "1:bb", false},
+		"an entry without a digest": {"", "1:bb", false},
+		"a delivery without one":    {"1:aa", "", false},
+	} {
+		old := b.put(ledger.Entry{Kind: "k", Status: ledger.Pending, Digest: c.stored})
+		d := delivery("t1")
+		d.Digest = c.sent
+		err := b.store.Commit(b.Context(), rules.Complete(d, ledger.Done, "released", now))
+		var conflict *ledger.ConflictError
+		if errors.As(err, &conflict) != c.conflict || !c.conflict && err != nil {
+			b.Errorf("%s: %v", name, err)
+		}
+		if got := b.get(); c.conflict && !reflect.DeepEqual(got, old) {
+			b.Errorf("%s: the entry became %+v", name, got)
+		}
+	}
+	// Also when the job is done: it is no duplicate.
+	b.put(ledger.Entry{Kind: "k", Status: ledger.Done, Digest: "1:aa"})
+	d := delivery("t1")
+	d.Digest = "1:bb"
+	var conflict *ledger.ConflictError
+	if err := b.store.Commit(b.Context(), rules.Complete(d, ledger.Done, "released", now)); !errors.As(err, &conflict) {
+		b.Errorf("a final entry of another payload: %v, want a conflict", err)
+	}
+}

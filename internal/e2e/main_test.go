@@ -67,12 +67,12 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		scratch = dir
 		if !deployed() {
-			root, ok := local.FindCheckout(".")
+			root, ok := local.FindModule(".")
 			if !ok {
 				panic("not in a checkout")
 			}
 			bootstrap = filepath.Join(dir, "bootstrap")
-			if err := local.BuildWorker(context.Background(), root, bootstrap, os.Stderr); err != nil {
+			if err := local.Build(context.Background(), root, "./functions/worker", bootstrap, os.Stderr); err != nil {
 				panic(err)
 			}
 		}
@@ -146,18 +146,29 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls topology
 	s := &system{T: t, searching: &sync.Mutex{}, names: names, db: awsclient.DynamoDB(cfg), settings: settings, id: fmt.Sprintf("%08x", rand.Uint32())}
 	s.queues = lanes.New(awsclient.SQS(cfg), urls)
 	s.ledger = dynamo.New(s.db, names.LedgerTable, dynamo.Options{})
-	s.store = reservation.NewStore(s.db, s.ledger, names.Stack, time.Now)
-	s.desk = reservation.NewDesk(s.store, func(ctx context.Context, body string, notBefore time.Time) error {
-		m := lanes.Move{Message: job.Message{Body: body}}
-		if !s.undelayed {
-			m.Delay = time.Until(notBefore)
-		}
-		return s.queues.Send(ctx, job.Source, []lanes.Move{m})[0]
-	})
+	s.store = reservation.NewStore(s.db, names.Table, time.Now)
+	s.desk = reservation.NewDesk(s.store, producer{acklast.NewClient(cfg, names.Stack), s})
 	if err := s.store.CreateResource(t.Context(), s.room(), 100); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// producer is the stack's client, but for the delay of what it sends.
+type producer struct {
+	*acklast.Client
+	s *system
+}
+
+func (p producer) Send(ctx context.Context, m acklast.Message) error {
+	if !p.s.undelayed {
+		return p.Client.Send(ctx, m)
+	}
+	body, err := m.Body()
+	if err != nil {
+		return err
+	}
+	return p.s.queues.Send(ctx, job.Source, []lanes.Move{{Message: job.Message{Body: body}}})[0]
 }
 
 // shared is the one environment of all black-box tests.
@@ -352,7 +363,7 @@ func (s *system) send(body string, attributes map[string]job.Attribute) {
 
 func (s *system) body(h reservation.Hold) string {
 	s.Helper()
-	body, err := h.Job()
+	body, err := h.Job().Body()
 	if err != nil {
 		s.Fatal(err)
 	}

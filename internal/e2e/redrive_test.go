@@ -34,9 +34,9 @@ var redriver = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	root, _ := local.FindCheckout(".")
+	root, _ := local.FindModule(".")
 	out := filepath.Join(dir, "bootstrap")
-	return out, local.BuildFunction(context.Background(), root, "redrive", out, os.Stderr)
+	return out, local.Build(context.Background(), root, "./functions/redrive", out, os.Stderr)
 })
 
 // governed is a stack of this test's own with the redrive function, between which and AWS stands a
@@ -371,7 +371,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, done %v", name, done), func(t *testing.T) {
 				numbers := topology.ScaledRedrive()
 				numbers.Timeout, numbers.PauseMargin, numbers.ScanTime = 8*time.Second, time.Second, 4*time.Second
-				numbers.Canary, numbers.CanaryWait = 2, 5*time.Second
+				numbers.Canary, numbers.CanaryWait, numbers.Hide = 2, 5*time.Second, 10*time.Second
 				g := newGoverned(t, numbers)
 				const jobs = 6
 				var holds []reservation.Hold

@@ -77,7 +77,7 @@ func (b *book) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l le
 	if err := b.call("Claim"); err != nil {
 		return ledger.Entry{}, err
 	}
-	next, _, err := rules.Claim(b.entry, d, l, b.now())
+	next, err := rules.Claim(b.entry, d, l, b.now())
 	if err != nil {
 		return b.entry, &ledger.RefusedError{Entry: b.entry}
 	}

@@ -112,9 +112,12 @@ func (k *task) UpdateFrom(ctx context.Context, _ ledger.Entry, token string, cha
 
 func (k *task) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (e ledger.Entry, err error) {
 	if lost := k.ledgerCall("claim", func() {
-		next, _, refused := rules.Claim(k.w.entry, d, l, k.w.now)
+		next, refused := rules.Claim(k.w.entry, d, l, k.w.now)
 		if refused != nil {
 			err = &ledger.RefusedError{Entry: k.w.entry}
+			if errors.Is(refused, ledger.ErrSpent) {
+				err = refused
+			}
 			return
 		}
 		next.Version++
@@ -242,6 +245,8 @@ func (k *task) work() {
 			}
 			return
 		case job.FoundIsolated:
+			// As its message says on the DLQ.
+			d.Memory = job.Memory{MessageID: w.entry.IsolatedFirstID, Cause: w.entry.Cause, At: w.entry.IsolatedAt}
 			if rules.Arrive(w.entry, d) != ledger.PutBack {
 				return
 			}

@@ -79,7 +79,7 @@ func TestWhatIsUnsent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = effect.OneRequest(&http.Client{Transport: tt.client}, req) //nolint:bodyclose // it fails
+			_, err = effect.OneRequest(&http.Client{Transport: tt.client}, req)
 			if err == nil {
 				t.Fatal("no error")
 			}

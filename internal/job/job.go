@@ -7,6 +7,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -201,6 +202,10 @@ type Delivery struct {
 	Subject  string
 	// Payload is the decoded payload, of the kind's own type.
 	Payload any
+	// Digest is that of the payload, empty where nobody read it.
+	Digest string
+	// NoRoom says that our own attribute does not fit on the message.
+	NoRoom bool
 	// Token is this delivery's owner token: ledger writes made for it carry the token, so that a
 	// repeated call recognises its own first write.
 	Token string
@@ -214,9 +219,13 @@ func (d Delivery) Due() time.Time {
 	return d.FirstSent()
 }
 
-// FirstSent is when the job was first sent, as far as the message tells.
+// OriginalID is the id of the job's first message, as far as the message tells.
+func (d Delivery) OriginalID() string { return cmp.Or(d.Memory.MessageID, d.ID) }
+
+// FirstSent is when the job was first sent, as far as the message tells. A time after SQS's own is no
+// such time, and is ignored.
 func (d Delivery) FirstSent() time.Time {
-	if !d.Memory.FirstSent.IsZero() {
+	if first := d.Memory.FirstSent; !first.IsZero() && !first.After(d.SentAt) {
 		return d.Memory.FirstSent
 	}
 	return d.SentAt

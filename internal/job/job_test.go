@@ -165,19 +165,19 @@ func TestMemoryHasItsFormat(t *testing.T) {
 func TestParseMemoryGainsNothingFromForgery(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 10) + "1" + strings.Repeat("}", 10)
 	for name, a := range map[string]Attribute{
-		"negative":      {Type: "String", String: `{"attempt":-1}`},
-		"negative hop":  {Type: "String", String: `{"hops":-9}`},
-		"text":          {Type: "String", String: `{"attempt":"3"}`},
-		"huge":          {Type: "String", String: `{"attempt":99999999999999999999}`},
-		"not JSON":      {Type: "String", String: `attempt=3`},
-		"too long":      {Type: "String", String: `{"error":"` + strings.Repeat("x", 9000) + `"}`},
-		"wrong type":    {Type: "Binary", Binary: []byte(`{"attempt":3}`)},
-		"deep":          {Type: "String", String: `{"run":` + deep + `}`},
-		"empty":         {Type: "String"},
-		"not in SQS":    {Type: "String", String: `{"run":"\uffff"}`},
-		"long key":      {Type: "String", String: `{"key":"` + strings.Repeat("k", MaxKey+1) + `"}`},
-		"key not SQS's": {Type: "String", String: `{"key":"a\uffffb"}`},
-		"long run":      {Type: "String", String: `{"run":"` + strings.Repeat("x", 600) + `"}`},
+		"negative":       {Type: "String", String: `{"attempt":-1}`},
+		"negative count": {Type: "String", String: `{"contentions":-9}`},
+		"text":           {Type: "String", String: `{"attempt":"3"}`},
+		"huge":           {Type: "String", String: `{"attempt":99999999999999999999}`},
+		"not JSON":       {Type: "String", String: `attempt=3`},
+		"too long":       {Type: "String", String: `{"error":"` + strings.Repeat("x", 9000) + `"}`},
+		"wrong type":     {Type: "Binary", Binary: []byte(`{"attempt":3}`)},
+		"deep":           {Type: "String", String: `{"run":` + deep + `}`},
+		"empty":          {Type: "String"},
+		"not in SQS":     {Type: "String", String: `{"run":"\uffff"}`},
+		"long key":       {Type: "String", String: `{"key":"` + strings.Repeat("k", MaxKey+1) + `"}`},
+		"key not SQS's":  {Type: "String", String: `{"key":"a\uffffb"}`},
+		"long run":       {Type: "String", String: `{"run":"` + strings.Repeat("x", 600) + `"}`},
 	} {
 		if m, err := ParseMemory(a); err == nil || m != (Memory{}) {
 			t.Errorf("%s: ParseMemory() = %+v, %v, want nothing and an error", name, m, err)
@@ -188,7 +188,7 @@ func TestParseMemoryGainsNothingFromForgery(t *testing.T) {
 func TestMemoryTravels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := Memory{
-			Attempt: rapid.IntRange(0, 1000).Draw(t, "attempt"), Hops: rapid.IntRange(0, 1000).Draw(t, "hops"),
+			Attempt: rapid.IntRange(0, 1000).Draw(t, "attempt"), Contentions: rapid.IntRange(0, 1000).Draw(t, "contentions"),
 			Redrives: rapid.IntRange(0, 9).Draw(t, "redrives"), Run: SafeText(rapid.StringN(0, 40, 200).Draw(t, "run")),
 			MessageID: SafeText(rapid.StringN(0, 40, 200).Draw(t, "id")),
 			FirstSent: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "sent")).UTC(),

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,6 +106,15 @@ type Kind struct {
 	// their results in the same order. Both are nil for a kind without a batch form.
 	Together func(d Delivery) string
 	RunBatch func(ctx context.Context, ds []Delivery) []Result
+	// Explain returns what the kind's own records say about a subject. It only reads. It is nil for a kind
+	// that explains nothing, and where jobs are only read.
+	Explain func(ctx context.Context, subject string) ([]Fact, error)
+}
+
+// Fact is one thing that a kind's own records say about a subject, such as state: held.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Definition describes a kind whose payloads are decoded into P, a struct of plain types with json
@@ -231,10 +241,24 @@ func (c Catalogue) Read(body string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
+	return c.ReadPayload(e)
+}
+
+// ErrUnknownKind: nobody registered the kind.
+var ErrUnknownKind = errors.New("unknown kind")
+
+// Known says whether somebody registered the kind.
+func (c Catalogue) Known(kind string) bool {
+	_, ok := c.byName[kind]
+	return ok
+}
+
+// ReadPayload is Read for a body whose envelope is decoded already. It runs the kind's own code.
+func (c Catalogue) ReadPayload(e Envelope) (Decoded, error) {
 	k, ok := c.byName[e.Kind]
 	if !ok {
 		return Decoded{Envelope: e}, &Failure{Class: Rejected,
-			Err: fmt.Errorf("kind %q is not known to this worker, which knows %q", e.Kind, c.Names())}
+			Err: fmt.Errorf("%w %q: this worker knows %q", ErrUnknownKind, e.Kind, c.Names())}
 	}
 	contents, err := k.Read(e.Payload)
 	if err != nil {

@@ -40,8 +40,13 @@ const maxErrorText = 512
 type Memory struct {
 	// Attempt is the number of failed attempts when the message was sent.
 	Attempt int `json:"attempt,omitzero"`
-	// Hops is how often the delivery was deferred since the entry was last opened.
-	Hops int `json:"hops,omitzero"`
+	// Contentions is how often conflicting writes deferred the job since the entry was last opened,
+	// ContendedFrom when the first of them did.
+	Contentions   int       `json:"contentions,omitzero"`
+	ContendedFrom time.Time `json:"contendedFrom,omitzero"`
+	// Outages is how often in a row the ledger's trouble handed the job back, OutageFrom when it first did.
+	Outages    int       `json:"outages,omitzero"`
+	OutageFrom time.Time `json:"outageFrom,omitzero"`
 	// Redrives is the entry's generation when the message was sent.
 	Redrives int `json:"redrives,omitzero"`
 	// Run is the redrive run that sent the message.
@@ -60,6 +65,9 @@ type Memory struct {
 	At    time.Time `json:"at,omitzero"`
 	// Fingerprint is what Error has in common with the same error of other jobs.
 	Fingerprint string `json:"fingerprint,omitzero"`
+	// Copy says that the message is a copy of an isolated job, and not the one that was isolated. It lifts
+	// nothing when it is put back.
+	Copy bool `json:"copy,omitzero"`
 
 	// newer is the text of an attribute with a newer format. It travels on as it is.
 	newer string
@@ -67,7 +75,7 @@ type Memory struct {
 
 // Cleared returns the memory without what only a message on the DLQ carries.
 func (m Memory) Cleared() Memory {
-	m.Key, m.Class, m.Cause, m.Error, m.At, m.Fingerprint = "", "", "", "", time.Time{}, ""
+	m.Key, m.Class, m.Cause, m.Error, m.At, m.Fingerprint, m.Copy = "", "", "", "", time.Time{}, "", false
 	return m
 }
 
@@ -100,7 +108,7 @@ func ParseMemory(a Attribute) (Memory, error) {
 		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
 	}
 	m := w.Memory
-	if m.Attempt < 0 || m.Hops < 0 || m.Redrives < 0 {
+	if m.Attempt < 0 || m.Contentions < 0 || m.Outages < 0 || m.Redrives < 0 {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a negative count")
 	}
 	if len(m.Key) > MaxKey || m.Key != safeCharacters(m.Key) {

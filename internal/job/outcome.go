@@ -28,12 +28,13 @@ func (c Class) Retryable() bool {
 // Cause says why a job was isolated.
 type Cause string
 
-// The causes. CauseReceives is a message that SQS itself moved.
+// The causes. CauseConflict is a delivery whose payload differs from its job's. CauseReceives is a message that SQS itself moved.
 const (
 	CausePermanent  Cause = "permanent"
 	CauseAttempts   Cause = "attempts"
 	CauseTime       Cause = "time"
-	CauseHops       Cause = "hops"
+	CauseContention Cause = "contention"
+	CauseConflict   Cause = "conflict"
 	CauseAmbiguous  Cause = "ambiguous"
 	CauseCrash      Cause = "crash"
 	CauseGeneration Cause = "generation"
@@ -61,8 +62,8 @@ const (
 	Acknowledged Outcome = "acknowledged"
 	// Retried: a failed attempt was recorded and the job sent to the recovery lane with a delay.
 	Retried Outcome = "retried"
-	// Deferred: not due, held by another delivery, or contended; sent to the recovery lane, no
-	// attempt spent.
+	// Deferred: not due, held by another delivery, contended, or the ledger cannot be reached; sent to a
+	// lane, no attempt spent.
 	Deferred Outcome = "deferred"
 	// Isolated: recorded and sent to the DLQ.
 	Isolated Outcome = "isolated"
@@ -86,7 +87,7 @@ type Failure struct {
 	// RetryAfter is the dependency's own lower bound for the next attempt, zero if it gave none.
 	RetryAfter time.Duration
 	// Unresolved says that the external call may have taken effect all the same, so that the next
-	// attempt has to find out first.
+	// attempt has to find out first. It is set for every error that nobody classified.
 	Unresolved bool
 	Err        error
 }
@@ -101,7 +102,7 @@ func AsFailure(err error) *Failure {
 	if errors.As(err, &f) {
 		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Unresolved: f.Unresolved, Err: err}
 	}
-	return &Failure{Class: ClassUnknown, Err: err}
+	return &Failure{Class: ClassUnknown, Unresolved: true, Err: err}
 }
 
 func invalid(format string, args ...any) *Failure {
@@ -128,7 +129,7 @@ const (
 	// FoundIsolated: the entry is isolated; the worker decides what this delivery is.
 	FoundIsolated
 	// Unconfirmed: the ledger's own trouble; whether anything happened is unknown. The delivery
-	// is left.
+	// is handed back.
 	Unconfirmed
 )
 

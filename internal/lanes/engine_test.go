@@ -102,7 +102,7 @@ func testRoundTrip(t *testing.T, e engine, c *lanes.Client) {
 			"b.custom": {Type: "Binary.png", Binary: []byte("\x89PNG")},
 			"s.custom": {Type: "String.json", String: `{"a":1}`},
 		},
-		Memory: job.Memory{Attempt: 1, Hops: 2, Redrives: 3, Run: "run-1", MessageID: "m-0",
+		Memory: job.Memory{Attempt: 1, Contentions: 2, Redrives: 3, Run: "run-1", MessageID: "m-0",
 			FirstSent: time.Date(2026, 12, 1, 10, 0, 0, 123e6, time.UTC)},
 	}
 	if e.carriesGroup {

@@ -26,7 +26,7 @@ func TestSplit(t *testing.T) {
 		m[job.MemoryAttribute] = own
 		return m
 	}
-	valid, err := job.Memory{Attempt: 2, Hops: 1}.Encode()
+	valid, err := job.Memory{Attempt: 2, Contentions: 1}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +39,8 @@ func TestSplit(t *testing.T) {
 	}{
 		{"none", nil, nil, job.Memory{}, false},
 		{"without ours", sender, sender, job.Memory{}, false},
-		{"with ours", with(valid), sender, job.Memory{Attempt: 2, Hops: 1}, false},
-		{"only ours", map[string]job.Attribute{job.MemoryAttribute: valid}, nil, job.Memory{Attempt: 2, Hops: 1}, false},
+		{"with ours", with(valid), sender, job.Memory{Attempt: 2, Contentions: 1}, false},
+		{"only ours", map[string]job.Attribute{job.MemoryAttribute: valid}, nil, job.Memory{Attempt: 2, Contentions: 1}, false},
 		{"malformed", with(job.Attribute{Type: "String", String: `{"attempt":"x"}`}), sender, job.Memory{}, true},
 		{"wrong type", with(job.Attribute{Type: "Binary", Binary: []byte("{}")}), sender, job.Memory{}, true},
 		{"forged count", with(job.Attribute{Type: "String", String: `{"attempt":-1}`}), sender, job.Memory{}, true},

@@ -169,7 +169,7 @@ func TestSendCarriesEverything(t *testing.T) {
 			// Whoever left ours in is overruled by the memory.
 			job.MemoryAttribute: {Type: "Number", String: "1"},
 		},
-		Memory: job.Memory{Attempt: 3, Hops: 2, MessageID: "m-first"},
+		Memory: job.Memory{Attempt: 3, Contentions: 2, MessageID: "m-first"},
 	}
 	for _, err := range c.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m, Delay: 90 * time.Second}, {Message: job.Message{Body: "plain"}}}) {
 		if err != nil {

@@ -53,23 +53,31 @@ type Lease struct {
 }
 
 // Claim gives the delivery the right to make the external call. The returned entry is marked
-// unresolved, because from here on a call may be made; unresolvedBefore says whether it was so already, in which
-// case the call's outcome is to be looked up before anything else. Its errors are ErrFinal,
-// ErrIsolated, and NotYetError while a retry waits or another delivery's lease lives.
-//
-// A store does this in one conditional write, whose condition is the same rule.
-func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed Entry, unresolvedBefore bool, err error) {
+// unresolved, because from here on a call may be made; UnresolvedBefore says whether it was so already, in which
+// case the call's outcome is to be looked up before anything else. An earlier claim that ended without
+// an outcome counts as an attempt. The errors are ErrFinal, ErrIsolated, NotYetError while a retry waits
+// or another delivery's lease lives, *ConflictError, and ErrSpent when that attempt was the last.
+func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (Entry, error) {
+	if err := e.Conflict(d.Digest); err != nil {
+		return e, err
+	}
 	switch {
 	case e.Status.Final():
-		return e, false, ErrFinal
+		return e, ErrFinal
 	case e.Status == Isolated:
-		return e, false, ErrIsolated
+		return e, ErrIsolated
 	case e.RetryAt.After(now):
-		return e, false, &NotYetError{Until: e.RetryAt}
+		return e, &NotYetError{Until: e.RetryAt}
 	case e.Status == Running && !e.Free(now):
-		return e, false, &NotYetError{Until: e.LeaseUntil}
+		return e, &NotYetError{Until: e.LeaseUntil}
+	case e.Status == Running && e.Attempts+1-e.BudgetFrom >= r.Retry.MaxAttempts:
+		return e, ErrSpent
 	}
-	unresolvedBefore = e.Unresolved
+	if e.Status == Running {
+		e.Attempts++
+		e.LastClass, e.LastError = job.ClassUnknown, "the claim ended without an outcome"
+		e = e.note(Event{At: now, What: EventFailed, Attempt: e.Attempts, Class: e.LastClass, Error: e.LastError})
+	}
 	e = e.Open(d)
 	e.Status, e.Owner, e.LeaseUntil, e.Unresolved = Running, d.Token, l.Until, true
 	e.OpenClaims++
@@ -83,11 +91,11 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (claimed E
 	if e.ExpiresAt.IsZero() {
 		e.ExpiresAt = l.ExpiresAt
 	}
-	return e, unresolvedBefore, nil
+	return r.keep(e, later(now, l.Until)), nil
 }
 
 // UnresolvedBefore says of an entry just claimed whether a call of an earlier claim has no known
-// outcome, as Claim itself does.
+// outcome.
 func (e Entry) UnresolvedBefore() bool { return e.OpenClaims > 1 }
 
 // Release ends a claim under which no call was made. The entry is as it was before the claim: a call of an

@@ -13,9 +13,9 @@ var lease = Lease{Until: t0.Add(time.Minute), ProviderKey: "key-1", ExpiresAt: t
 // claimed is an entry that delivery m1 holds, as a store would return it.
 func claimed(t *testing.T) Entry {
 	t.Helper()
-	e, before, err := rules.Claim(Entry{}, delivery("m1", t0), lease, t0)
-	if err != nil || before || e.Status != Running || e.Owner != "token-m1" || !e.Unresolved || e.ProviderKey != "key-1" {
-		t.Fatalf("Claim() = %+v, %v, %v", e, before, err)
+	e, err := rules.Claim(Entry{}, delivery("m1", t0), lease, t0)
+	if before := e.UnresolvedBefore(); err != nil || before || e.Status != Running || e.Owner != "token-m1" || !e.Unresolved || e.ProviderKey != "key-1" {
+		t.Fatalf("Claim() = %+v, %v", e, err)
 	}
 	return stored(e)
 }
@@ -23,16 +23,16 @@ func claimed(t *testing.T) Entry {
 func TestClaimIsExclusiveWhileItsLeaseLives(t *testing.T) {
 	e := claimed(t)
 	var held *NotYetError
-	if _, _, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until.Add(-1)); !errors.As(err, &held) || !held.Until.Equal(lease.Until) {
+	if _, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until.Add(-1)); !errors.As(err, &held) || !held.Until.Equal(lease.Until) {
 		t.Errorf("second claim: %v, want the end of the first lease", err)
 	}
 	later := Lease{Until: t0.Add(time.Hour), ProviderKey: "key-2"}
-	taken, before, err := rules.Claim(e, delivery("m2", t0), later, lease.Until)
-	if err != nil || !before || taken.Owner != "token-m2" || taken.ProviderKey != "key-1" || !taken.ExpiresAt.Equal(lease.ExpiresAt) {
-		t.Errorf("take-over: %+v, unresolved before %v, %v", taken, before, err)
+	taken, err := rules.Claim(e, delivery("m2", t0), later, lease.Until)
+	if before := taken.UnresolvedBefore(); err != nil || !before || taken.Owner != "token-m2" || taken.ProviderKey != "key-1" || !taken.ExpiresAt.Equal(lease.ExpiresAt) {
+		t.Errorf("take-over: %+v, %v", taken, err)
 	}
 	e.LeaseUntil = time.Time{}
-	if _, _, err := rules.Claim(e, delivery("m2", t0), later, t0.Add(24*time.Hour)); !errors.As(err, &held) {
+	if _, err := rules.Claim(e, delivery("m2", t0), later, t0.Add(24*time.Hour)); !errors.As(err, &held) {
 		t.Errorf("a running entry without a lease time was free: %v", err)
 	}
 }
@@ -45,12 +45,12 @@ func TestClaimRefuses(t *testing.T) {
 		"final":    {Entry{Status: Done, Version: 1}, ErrFinal},
 		"isolated": {Entry{Status: Isolated, Version: 1}, ErrIsolated},
 	} {
-		if _, _, err := rules.Claim(tt.entry, delivery("m2", t0), lease, t0); !errors.Is(err, tt.want) {
+		if _, err := rules.Claim(tt.entry, delivery("m2", t0), lease, t0); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	var notYet *NotYetError
-	if _, _, err := rules.Claim(Entry{Status: Pending, Version: 1, RetryAt: t0.Add(1)}, delivery("m2", t0), lease, t0); !errors.As(err, &notYet) {
+	if _, err := rules.Claim(Entry{Status: Pending, Version: 1, RetryAt: t0.Add(1)}, delivery("m2", t0), lease, t0); !errors.As(err, &notYet) {
 		t.Errorf("a waiting retry was claimed: %v", err)
 	}
 }
@@ -76,8 +76,9 @@ func TestOnlyTheOwnerCompletes(t *testing.T) {
 
 func TestFailureOfAClaim(t *testing.T) {
 	e := claimed(t)
-	if _, err := rules.Fail(e, delivery("m2", t0), boom, t0, 0); !errors.Is(err, ErrLeaseLost) {
-		t.Errorf("another's failure: %v", err)
+	var held *NotYetError
+	if _, err := rules.Fail(e, delivery("m2", t0), boom, t0, 0); !errors.As(err, &held) || !held.Until.Equal(lease.Until) {
+		t.Errorf("another's failure: %v, want it to wait for the end of the lease", err)
 	}
 	resolved, err := rules.Fail(e, delivery("m1", t0), boom, t0, 0)
 	if err != nil || resolved.Status != Pending || resolved.Unresolved || !resolved.LeaseUntil.IsZero() {
@@ -89,8 +90,8 @@ func TestFailureOfAClaim(t *testing.T) {
 		t.Errorf("a timeout: %+v, %v", unresolved, err)
 	}
 	// The mark survives the retry's own claim, and tells it to look first.
-	if _, before, err := rules.Claim(stored(unresolved), delivery("m3", t0), lease, unresolved.RetryAt); err != nil || !before {
-		t.Errorf("the next claim was not told: %v, %v", before, err)
+	if next, err := rules.Claim(stored(unresolved), delivery("m3", t0), lease, unresolved.RetryAt); err != nil || !next.UnresolvedBefore() {
+		t.Errorf("the next claim was not told: %+v, %v", next, err)
 	}
 }
 
@@ -107,7 +108,9 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
+	ambiguous.IsolatedFirstID = "m1"
 	back := delivery("m2", t0.Add(time.Minute))
+	back.Memory = job.Memory{MessageID: "m1", Cause: job.CauseAmbiguous, At: t0}
 	if got := rules.Arrive(ambiguous, back); got != Undecided {
 		t.Errorf("undecided: %v", got)
 	}
@@ -139,21 +142,74 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestHopCountsTheMoreOfBoth(t *testing.T) {
+func TestContentionCountsTheMoreOfBoth(t *testing.T) {
 	d := delivery("m1", t0)
 	for _, tt := range []struct{ ledger, message, want int }{{0, 0, 1}, {5, 0, 6}, {2, 9, 10}} {
-		d.Memory.Hops = tt.message
-		e, err := rules.Hop(stored(Entry{Key: "k/1", Status: Pending, Hops: tt.ledger}), d)
-		if err != nil || e.Hops != tt.want {
-			t.Errorf("Hop(%d in the ledger, %d in the message) = %d, %v, want %d", tt.ledger, tt.message, e.Hops, err, tt.want)
+		d.Memory.Contentions = tt.message
+		e, err := rules.Contend(stored(Entry{Key: "k/1", Status: Pending, Contentions: tt.ledger}), d, t0)
+		if err != nil || e.Contentions != tt.want {
+			t.Errorf("%d in the ledger, %d in the message: %d, %v, want %d", tt.ledger, tt.message, e.Contentions, err, tt.want)
 		}
 	}
 	running := claimed(t)
-	if e, err := rules.Hop(running, delivery("m2", t0)); err != nil || e.Owner != running.Owner || e.Status != Running {
-		t.Errorf("a hop touched a claim: %+v, %v", e, err)
+	if e, err := rules.Contend(running, delivery("m2", t0), t0); err != nil || e.Owner != running.Owner || e.Status != Running {
+		t.Errorf("a contention touched a claim: %+v, %v", e, err)
 	}
-	if _, err := rules.Hop(Entry{Status: Done, Version: 1}, d); !errors.Is(err, ErrFinal) {
+	if _, err := rules.Contend(Entry{Status: Done, Version: 1}, d, t0); !errors.Is(err, ErrFinal) {
 		t.Error(err)
+	}
+}
+
+// A claim that ended without an outcome is an attempt: a job that never comes back spends its budget.
+func TestTheNextClaimCountsAnAttemptThatNeverEnded(t *testing.T) {
+	e := claimed(t)
+	for n := 1; n < rules.Retry.MaxAttempts; n++ {
+		next, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until)
+		if err != nil {
+			t.Fatalf("take-over %d: %v", n, err)
+		}
+		if next.Attempts != n {
+			t.Errorf("take-over %d: %d attempts", n, next.Attempts)
+		}
+		if last := next.History[len(next.History)-1]; last.What != EventFailed || last.Attempt != n {
+			t.Errorf("take-over %d: the history ends with %+v", n, last)
+		}
+		e = stored(next)
+	}
+	if _, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until); !errors.Is(err, ErrSpent) {
+		t.Fatalf("after the last attempt: %v, want ErrSpent", err)
+	}
+	// What the worker does with it.
+	f := job.AsFailure(ResultOf(ErrSpent, "token-m2", t0).Err)
+	e, err := rules.Fail(e, delivery("m2", t0), f, lease.Until, 0)
+	if err != nil || e.Status != Isolated || e.Cause != job.CauseAttempts {
+		t.Errorf("the failure: %s by cause %q, %v, want it isolated by attempts", e.Status, e.Cause, err)
+	}
+	if !e.Unresolved {
+		t.Error("nobody knows what became of the calls, and the mark is gone")
+	}
+}
+
+// Once a lease is over, whoever delivers the job may decide it. The mark of its call stays.
+func TestADeadClaimStopsNobody(t *testing.T) {
+	over := lease.Until
+	other := delivery("m2", t0)
+	if e, err := rules.Fail(claimed(t), other, boom, over, 0); err != nil || e.Status != Pending || !e.Unresolved {
+		t.Errorf("Fail: %s, unresolved %v, %v", e.Status, e.Unresolved, err)
+	}
+	if e, err := rules.Isolate(claimed(t), other, job.Transient, job.CauseContention, "x", over); err != nil || e.Status != Isolated || !e.Unresolved {
+		t.Errorf("Isolate: %s, unresolved %v, %v", e.Status, e.Unresolved, err)
+	}
+	if _, err := rules.Finish(claimed(t), other, Expired, "expired", over); !errors.Is(err, ErrUnresolved) {
+		t.Errorf("Finish: %v, want ErrUnresolved", err)
+	}
+	settled := claimed(t).resolve()
+	if e, err := rules.Finish(settled, other, Expired, "expired", over); err != nil || e.Status != Expired {
+		t.Errorf("Finish without an open call: %s, %v", e.Status, err)
+	}
+	var held *NotYetError
+	if _, err := rules.Isolate(claimed(t), other, job.Transient, job.CauseContention, "x", over.Add(-1)); !errors.As(err, &held) {
+		t.Errorf("Isolate under a live lease: %v, want it to wait", err)
 	}
 }
 
@@ -176,7 +232,7 @@ func TestReleaseUndoesAClaim(t *testing.T) {
 
 	// The first claim's call has no known outcome.
 	at := lease.Until
-	taken, _, err := rules.Claim(e, delivery("m2", t0), Lease{Until: at.Add(time.Minute), ProviderKey: "key-1"}, at)
+	taken, err := rules.Claim(e, delivery("m2", t0), Lease{Until: at.Add(time.Minute), ProviderKey: "key-1"}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,9 +240,9 @@ func TestReleaseUndoesAClaim(t *testing.T) {
 	if err != nil || !released.Unresolved || !released.CalledFrom.Equal(t0) {
 		t.Errorf("after an earlier call: %+v, %v, want it unresolved since %v", released, err, t0)
 	}
-	again, before, err := rules.Claim(stored(released), delivery("m3", t0), lease, at)
-	if err != nil || !before || !again.UnresolvedBefore() {
-		t.Errorf("the next claim: %+v, unresolved before %v, %v", again, before, err)
+	again, err := rules.Claim(stored(released), delivery("m3", t0), lease, at)
+	if err != nil || !again.UnresolvedBefore() {
+		t.Errorf("the next claim: %+v, %v", again, err)
 	}
 	for status, want := range map[Status]error{Done: ErrFinal, Isolated: ErrLeaseLost, Pending: ErrLeaseLost} {
 		if _, err := rules.Release(Entry{Version: 1, Status: status, Owner: "token-m1"}, "token-m1"); !errors.Is(err, want) {
@@ -207,7 +263,7 @@ func TestCalledFromIsThatOfTheFirstOpenCall(t *testing.T) {
 		t.Errorf("after a call that was not accepted: called from %v, %v", failed.CalledFrom, err)
 	}
 	later := t0.Add(30 * time.Minute)
-	e, _, err = rules.Claim(stored(failed), delivery("m2", t0), lease, later)
+	e, err = rules.Claim(stored(failed), delivery("m2", t0), lease, later)
 	if err != nil || !e.CalledFrom.Equal(later) || e.ProviderKey != "key-1" {
 		t.Errorf("the next claim: called from %v with key %s, %v, want %v with the first key", e.CalledFrom, e.ProviderKey, err, later)
 	}

@@ -87,18 +87,30 @@ type Entry struct {
 	Attempts int `json:"attempts"`
 	// BudgetFrom is what Attempts was when the entry was last opened.
 	BudgetFrom int `json:"budgetFrom,omitzero"`
-	// Hops counts the deferrals that could not be counted in the message, since the last opening.
-	Hops int `json:"hops,omitzero"`
+	// Contentions counts the deferrals by conflicting writes that could not be counted in the message,
+	// since the last opening; ContendedFrom is when the first was.
+	Contentions   int       `json:"contentions,omitzero"`
+	ContendedFrom time.Time `json:"contendedFrom,omitzero"`
+	// Throttles counts the attempts that a dependency throttled since the last opening, ThrottledFrom is
+	// when the first was. They spend time and no attempt.
+	Throttles     int       `json:"throttles,omitzero"`
+	ThrottledFrom time.Time `json:"throttledFrom,omitzero"`
 	// Redrives is the generation: how often the entry was reopened.
 	Redrives int    `json:"redrives,omitzero"`
 	Run      string `json:"run,omitzero"`
 
+	// Digest is that of the job's payload, see job.Digest. A delivery with another one is no delivery of
+	// this job.
+	Digest string `json:"digest,omitzero"`
+
 	// Due is when the job was first meant to take effect, FirstSent when it was first sent.
 	Due       time.Time `json:"due,omitzero"`
 	FirstSent time.Time `json:"firstSent,omitzero"`
-	// Deadline bounds the attempts; zero means no budget by time. Once the entry was reopened, it
-	// is the entry's own and outranks the message's.
+	// Deadline bounds the attempts; zero means no budget by time. It is the entry's own and outranks the
+	// message's.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// TimeBudget is the length of the budget by time, which every opening gives anew.
+	TimeBudget time.Duration `json:"timeBudget,omitzero"`
 	// RetryAt is the earliest time of the next attempt, zero when nothing failed yet.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 
@@ -137,10 +149,14 @@ type Entry struct {
 	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when.
 	IsolatedMessageID string    `json:"isolatedMessageId,omitzero"`
 	IsolatedAt        time.Time `json:"isolatedAt,omitzero"`
+	// IsolatedFirstID is the id of that message's first form, which its attribute carries. Unmarked says
+	// that the message has no room for our attribute.
+	IsolatedFirstID string `json:"isolatedFirstId,omitzero"`
+	Unmarked        bool   `json:"unmarked,omitzero"`
 
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 	FinalAt   time.Time `json:"finalAt,omitzero"`
-	// TTL is when DynamoDB may delete the entry; set when it is final. Conditions never read it.
+	// TTL is when DynamoDB may delete the entry. Every write moves it on. Conditions never read it.
 	TTL time.Time `json:"ttl,omitzero"`
 
 	// Owner is the token of the delivery that wrote last; Version counts the writes.
@@ -158,9 +174,24 @@ var (
 	ErrLeaseLost = errors.New("lease is lost")
 	// ErrContended: a conflicting write won every time; no write of ours is known.
 	ErrContended = errors.New("ledger is contended")
-	// ErrUnavailable: a call to the ledger failed as a whole; whether it wrote is unknown.
+	// ErrUnavailable: a call to the database failed as a whole; whether it wrote is unknown.
 	ErrUnavailable = errors.New("ledger is unavailable")
+	// ErrDenied: the database refused a call, because of a permission, a table or an encryption key.
+	ErrDenied = errors.New("the database refused access")
+	// ErrSpent: the claim that ended without an outcome was the last attempt of the budget.
+	ErrSpent = errors.New("the last claim ended without an outcome, and it was the last attempt")
 )
+
+// ConflictError: the delivery's payload is not that of the job whose key it has.
+type ConflictError struct {
+	Key string
+	// Entry and Delivery are the two digests.
+	Entry, Delivery string
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("job %s has a payload with digest %s, this delivery has one with digest %s", e.Key, e.Entry, e.Delivery)
+}
 
 // NotYetError: the entry's next attempt lies ahead.
 type NotYetError struct{ Until time.Time }
@@ -181,7 +212,8 @@ type Rules struct {
 	Retry retry.Policy
 	// MaxRedrives is the generation limit.
 	MaxRedrives int
-	// Retention is how long a final entry is kept.
+	// Retention is how long an entry is kept after its last write. It is longer than everything that can
+	// bring the job back.
 	Retention time.Duration
 }
 
@@ -194,23 +226,54 @@ func (r Rules) For(a job.Attempts) Rules {
 // Open returns the entry as it is, or for a job that has none the entry it starts with.
 func (e Entry) Open(d job.Delivery) Entry {
 	if e.Version > 0 {
+		if e.Digest == "" {
+			e.Digest = d.Digest
+		}
 		return e
 	}
-	return Entry{
+	e = Entry{
 		Key: d.Key, Subject: d.Subject, Kind: d.Envelope.Kind, Status: Pending,
-		Due: d.Due(), FirstSent: d.FirstSent(), Deadline: d.Envelope.Deadline,
+		Due: d.Due(), FirstSent: d.FirstSent(), Digest: d.Digest,
 	}
+	if e.Deadline = d.Envelope.Deadline; !e.Deadline.IsZero() {
+		e.TimeBudget = max(e.Deadline.Sub(e.Due), 0)
+	}
+	return e
 }
 
-// check refuses what the delivery with the token may not touch.
-func (e Entry) check(token string) error {
+// grant gives the whole budget by time, from the given time on.
+func (e Entry) grant(from time.Time) Entry {
+	e.Deadline = from.Add(e.TimeBudget)
+	return e
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Conflict returns a *ConflictError when the delivery's payload is not the entry's.
+func (e Entry) Conflict(digest string) error {
+	if job.DigestsDiffer(e.Digest, digest) {
+		return &ConflictError{Key: e.Key, Entry: e.Digest, Delivery: digest}
+	}
+	return nil
+}
+
+// check refuses what the delivery may not touch. The claim of a delivery that is over is nobody's.
+func (e Entry) check(d job.Delivery, now time.Time) error {
+	if err := e.Conflict(d.Digest); err != nil {
+		return err
+	}
 	switch {
 	case e.Status.Final():
 		return ErrFinal
 	case e.Status == Isolated:
 		return ErrIsolated
-	case e.Status == Running && e.Owner != token:
-		return ErrLeaseLost
+	case e.Status == Running && e.Owner != d.Token && !e.Free(now):
+		return &NotYetError{Until: e.LeaseUntil}
 	}
 	return nil
 }
@@ -218,6 +281,12 @@ func (e Entry) check(token string) error {
 // resolve records that the outcome of every call is known.
 func (e Entry) resolve() Entry {
 	e.Unresolved, e.OpenClaims, e.CalledFrom = false, 0, time.Time{}
+	return e
+}
+
+// keep moves the entry's TTL on. A copy of the job may come as late as its due time or its retry allow.
+func (r Rules) keep(e Entry, now time.Time) Entry {
+	e.TTL = later(later(now, e.RetryAt), e.Due).Add(r.Retention)
 	return e
 }
 
@@ -229,61 +298,79 @@ func (e Entry) release() Entry {
 
 // Fail records a failed attempt. The returned entry is pending with the time of its next attempt,
 // or isolated when the failure is permanent or a budget is spent. An attempt that failed while
-// another delivery's failure is already waiting for its retry spends nothing: NotYetError.
+// another delivery's failure is already waiting for its retry spends nothing: NotYetError. A throttled
+// attempt spends time only.
 func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, random float64) (Entry, error) {
-	if err := e.check(d.Token); err != nil {
+	if err := e.check(d, now); err != nil {
 		return e, err
 	}
 	if e.RetryAt.After(now) {
 		return e, &NotYetError{Until: e.RetryAt}
 	}
-	// Only the failure of a claim knows how its call ended. One that failed before it claimed leaves the
-	// mark of an earlier claim as it is.
-	if e.Status == Running && !f.Unresolved {
+	// Only the owner of the claim knows how its call ended. Every other failure leaves the mark as it is.
+	if e.Status == Running && e.Owner == d.Token && !f.Unresolved {
 		e = e.resolve()
 	}
 	e = e.Open(d).release()
-	e.Attempts++
+	if e.TimeBudget > 0 && e.Attempts == e.BudgetFrom && e.Throttles == 0 {
+		// The budget by time starts when the job is due or first tried, whichever is later.
+		e = e.grant(later(e.Due, now))
+	}
 	e.LastClass, e.LastError = f.Class, job.SafeText(f.Error())
+	var delay time.Duration
+	var cause job.Cause
+	if f.Class == job.Throttled {
+		e.Throttles++
+		if e.ThrottledFrom.IsZero() {
+			e.ThrottledFrom = now
+		}
+		delay, cause = r.Retry.NextThrottled(e.Throttles, now, e.ThrottledFrom, e.Deadline, f.RetryAfter, random)
+	} else {
+		e.Attempts++
+		delay, cause = r.Retry.Next(e.Attempts-e.BudgetFrom, now, e.Deadline, f.RetryAfter, random)
+	}
 	e = e.note(Event{At: now, What: EventFailed, Attempt: e.Attempts, Class: f.Class, Error: e.LastError})
 	if !f.Class.Retryable() {
-		return e.isolate(d, job.CauseOf(f.Class), now), nil
+		cause = job.CauseOf(f.Class)
 	}
-	delay, cause := r.Retry.Next(e.Attempts-e.BudgetFrom, now, e.Deadline, f.RetryAfter, random)
 	if cause != "" {
-		return e.isolate(d, cause, now), nil
+		return r.isolate(e, d, cause, now), nil
 	}
 	// Up to the millisecond, which is what a store keeps: never earlier than Retry-After.
 	e.RetryAt = now.Add(delay + time.Millisecond - 1).Truncate(time.Millisecond)
-	return e, nil
+	return r.keep(e, now), nil
 }
 
-// Isolate records an isolation that is not a failed attempt, such as spent hops.
+// Isolate records an isolation that is not a failed attempt, such as spent contentions.
 func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause, reason string, now time.Time) (Entry, error) {
-	if err := e.check(d.Token); err != nil {
+	if err := e.check(d, now); err != nil {
 		return e, err
 	}
 	e = e.Open(d).release()
 	e.LastClass, e.LastError = class, job.SafeText(reason)
-	return e.isolate(d, cause, now), nil
+	return r.isolate(e, d, cause, now), nil
 }
 
-func (e Entry) isolate(d job.Delivery, cause job.Cause, now time.Time) Entry {
+func (r Rules) isolate(e Entry, d job.Delivery, cause job.Cause, now time.Time) Entry {
 	e.Status, e.Cause, e.RetryAt = Isolated, cause, time.Time{}
-	e.IsolatedMessageID, e.IsolatedAt = d.ID, now
+	e.IsolatedMessageID, e.IsolatedFirstID, e.IsolatedAt, e.Unmarked = d.ID, d.OriginalID(), now, d.NoRoom
+	e = r.keep(e, now)
 	e.Fingerprint = job.Fingerprint(e.LastError)
 	return e.note(Event{At: now, What: EventIsolated, Class: e.LastClass, Cause: cause})
 }
 
-// Finish ends a job without running it, such as one that expired.
+// Finish ends a job without running it, such as one that expired. While the outcome of a call is not
+// known, its error is ErrUnresolved: the job may have had its effect.
 func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, now time.Time) (Entry, error) {
-	if err := e.check(d.Token); err != nil {
+	if err := e.check(d, now); err != nil {
 		return e, err
+	}
+	if e.Unresolved {
+		return e, ErrUnresolved
 	}
 	e = e.Open(d).release()
 	e.Status, e.Outcome, e.FinalAt, e.RetryAt = status, outcome, now, time.Time{}
-	e.TTL = now.Add(r.Retention)
-	return e, nil
+	return r.keep(e, now), nil
 }
 
 // Arrival is what a delivery is that finds its entry isolated.
@@ -294,8 +381,11 @@ const (
 	PutBack Arrival = iota
 	// Handover: this delivery isolated the job itself and the hand-over was not confirmed.
 	Handover
-	// Stray: a copy that was sent before the isolation, or that never was on the DLQ.
+	// Stray: a copy that was sent before the isolation, or a retry or deferral decided before it.
 	Stray
+	// Copy: a fresh copy, such as of a producer that sends again, or one whose attribute is not that of
+	// this isolation. It lifts nothing.
+	Copy
 	// Undecided: the isolation is ambiguous and nobody decided.
 	Undecided
 	// Exhausted: the generation limit is reached.
@@ -314,6 +404,8 @@ func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 	// A retry or deferral, decided before the isolation and sent after it: the DLQ's messages tell a cause.
 	case d.Memory.MessageID != "" && d.Memory.Cause == "":
 		return Stray
+	case !e.isolated(d):
+		return Copy
 	case e.LastClass == job.Ambiguous && e.Decided != NotSent:
 		return Undecided
 	case e.Redrives >= r.MaxRedrives:
@@ -322,8 +414,19 @@ func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 	return PutBack
 }
 
-// Reopen makes an isolated entry pending again, with a fresh budget: attempts and hops count from
-// here, and the time allowed is as long as it was at first, from now on.
+// isolated says whether the delivery carries the message that was isolated. Its attribute says so; where
+// that had no room, an equal payload does, but not for a job that kills the process.
+func (e Entry) isolated(d job.Delivery) bool {
+	m := d.Memory
+	if e.Unmarked && m == (job.Memory{}) {
+		return e.LastClass != job.Crashed && e.Digest != "" && e.Digest == d.Digest
+	}
+	return !m.Copy && m.MessageID == e.IsolatedFirstID &&
+		m.At.Truncate(time.Millisecond).Equal(e.IsolatedAt.Truncate(time.Millisecond))
+}
+
+// Reopen makes an isolated entry pending again, with a fresh budget: attempts, throttles and contentions
+// count from here, and the time allowed is as long as it was at first, from now on.
 func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if e.Status.Final() {
 		return e, ErrFinal
@@ -337,15 +440,21 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 		e = e.resolve()
 		e.Decided = ""
 	}
-	e.BudgetFrom, e.Hops = e.Attempts, 0
-	e.IsolatedMessageID, e.IsolatedAt, e.RetryAt = "", time.Time{}, time.Time{}
-	switch {
-	case !d.Envelope.Deadline.IsZero():
-		e.Deadline = now.Add(max(d.Envelope.Deadline.Sub(d.Due()), 0))
-	case d.Envelope.Kind == "" && !e.Deadline.IsZero(): // a body that was not read: a convict's
-		e.Deadline = now.Add(max(e.Deadline.Sub(e.Due), 0))
+	e.RetryAt, e.IsolatedAt, e.IsolatedMessageID, e.IsolatedFirstID, e.Unmarked = time.Time{}, time.Time{}, "", "", false
+	return r.keep(e.renew(d, now).note(Event{At: now, What: EventReopened}), now), nil
+}
+
+// renew gives an entry that is opened again its whole budgets.
+func (e Entry) renew(d job.Delivery, now time.Time) Entry {
+	if e.TimeBudget == 0 && !d.Envelope.Deadline.IsZero() {
+		e.TimeBudget = max(d.Envelope.Deadline.Sub(d.Due()), 0)
 	}
-	return e.note(Event{At: now, What: EventReopened}), nil
+	e.BudgetFrom = e.Attempts
+	e.Contentions, e.ContendedFrom, e.Throttles, e.ThrottledFrom = 0, time.Time{}, 0, time.Time{}
+	if e.TimeBudget > 0 || !e.Deadline.IsZero() {
+		e = e.grant(now)
+	}
+	return e
 }
 
 func (e Entry) note(ev Event) Entry {

@@ -41,6 +41,7 @@ func TestFailSchedulesTheNextAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Entry{
+		TimeBudget: 15 * time.Minute, TTL: t0.Add(5*time.Second + rules.Retention),
 		Key: "k/1", Subject: "1", Kind: "k", Status: Pending, Attempts: 1, Due: t0, FirstSent: t0,
 		Deadline: t0.Add(15 * time.Minute), RetryAt: t0.Add(5 * time.Second),
 		LastClass: job.Transient, LastError: "boom",
@@ -52,6 +53,7 @@ func TestFailSchedulesTheNextAttempt(t *testing.T) {
 }
 
 func TestFailIsolates(t *testing.T) {
+	begun := stored(Entry{Key: "k/1", Status: Pending, Deadline: t0.Add(15 * time.Minute)})
 	spent := stored(Entry{Key: "k/1", Status: Pending, Attempts: 7, BudgetFrom: 5})
 	tests := []struct {
 		name  string
@@ -64,8 +66,8 @@ func TestFailIsolates(t *testing.T) {
 		{"rejected at once", Entry{}, job.Rejected, t0, job.CausePermanent},
 		{"ambiguous at once", Entry{}, job.Ambiguous, t0, job.CauseAmbiguous},
 		{"count is spent since the last opening", spent, job.Transient, t0, job.CauseAttempts},
-		{"no time for another attempt", Entry{}, job.ClassUnknown, t0.Add(15*time.Minute - 14*time.Second), job.CauseTime},
-		{"late already", Entry{}, job.Throttled, t0.Add(time.Hour), job.CauseTime},
+		{"no time for another attempt", begun, job.ClassUnknown, t0.Add(15*time.Minute - 14*time.Second), job.CauseTime},
+		{"late already", begun, job.Transient, t0.Add(time.Hour), job.CauseTime},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,33 +116,6 @@ func TestRetryAtIsNeverBelowRetryAfter(t *testing.T) {
 	// What a store keeps is whole milliseconds.
 	if kept := time.UnixMilli(e.RetryAt.UnixMilli()); kept.Before(now.Add(30 * time.Second)) {
 		t.Errorf("retry at %v, before %v", kept, now.Add(30*time.Second))
-	}
-}
-
-func TestArrive(t *testing.T) {
-	isolated := stored(Entry{Key: "k/1", Status: Isolated, LastClass: job.Transient, Cause: job.CauseAttempts, IsolatedMessageID: "m1", IsolatedAt: t0})
-	with := func(change func(*Entry)) Entry { e := isolated; change(&e); return e }
-	tests := []struct {
-		name  string
-		entry Entry
-		id    string
-		sent  time.Time
-		want  Arrival
-	}{
-		{"the message that isolated it", isolated, "m1", t0.Add(-time.Minute), Handover},
-		{"a copy sent before", isolated, "m2", t0.Add(-time.Millisecond), Stray},
-		{"a copy sent in the same millisecond", isolated, "m2", t0, Stray},
-		{"put back", isolated, "m2", t0.Add(time.Millisecond), PutBack},
-		{"ambiguous", with(func(e *Entry) { e.LastClass = job.Ambiguous }), "m2", t0.Add(time.Hour), Undecided},
-		{"last generation", with(func(e *Entry) { e.Redrives = 1 }), "m2", t0.Add(time.Hour), PutBack},
-		{"past the generation limit", with(func(e *Entry) { e.Redrives = 2 }), "m2", t0.Add(time.Hour), Exhausted},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := rules.Arrive(tt.entry, delivery(tt.id, tt.sent)); got != tt.want {
-				t.Errorf("Arrive() = %v, want %v", got, tt.want)
-			}
-		})
 	}
 }
 
@@ -214,15 +189,16 @@ func TestTransitionsKeepTheirInvariants(t *testing.T) {
 
 			var next Entry
 			var err error
-			switch what := rapid.SampledFrom([]string{"fail", "hops", "finish", "arrive"}).Draw(t, "what"); {
+			switch what := rapid.SampledFrom([]string{"fail", "contention", "finish", "arrive"}).Draw(t, "what"); {
 			case what == "fail":
 				class := rapid.SampledFrom(classes).Draw(t, "class")
 				next, err = rules.Fail(e, d, &job.Failure{Class: class, Err: errors.New("x")}, now, 0.5)
-			case what == "hops":
-				next, err = rules.Isolate(e, d, job.Transient, job.CauseHops, "waited", now)
+			case what == "contention":
+				next, err = rules.Isolate(e, d, job.Transient, job.CauseContention, "waited", now)
 			case what == "finish" && step > 20:
 				next, err = rules.Finish(e, d, Expired, "expired", now)
 			default:
+				d.Memory = job.Memory{MessageID: e.IsolatedFirstID, Cause: e.Cause, At: e.IsolatedAt}
 				if e.Status != Isolated || rules.Arrive(e, d) != PutBack {
 					continue
 				}
@@ -245,12 +221,127 @@ func TestTransitionsKeepTheirInvariants(t *testing.T) {
 				t.Fatalf("%d redrives", next.Redrives)
 			case len(next.History) > MaxHistory:
 				t.Fatalf("history of %d", len(next.History))
-			case (next.Status == Isolated) != (next.IsolatedMessageID != ""):
+			case (next.Status == Isolated) != (next.IsolatedMessageID != "" && next.IsolatedFirstID != ""):
 				t.Fatalf("isolated without saying by which message: %+v", next)
-			case next.Status.Final() != !next.TTL.IsZero():
-				t.Fatalf("only a final entry has a TTL: %+v", next)
+			case next.TTL.Before(now.Add(rules.Retention)):
+				t.Fatalf("its TTL is %v, want at least the retention from the last write: %+v", next.TTL, next)
 			}
 			e = stored(next)
 		}
 	})
+}
+
+// A job that waited in a backlog until after its deadline still has its budget by time.
+func TestTheBudgetByTimeStartsWithTheFirstTry(t *testing.T) {
+	t.Parallel()
+	late := t0.Add(time.Hour)
+	e, err := rules.Fail(Entry{}, delivery("m1", t0), boom, late, 0)
+	if err != nil || e.Status != Pending {
+		t.Fatalf("first failure, late: %s, %v, want another attempt", e.Status, err)
+	}
+	if want := late.Add(15 * time.Minute); !e.Deadline.Equal(want) {
+		t.Errorf("deadline %v, want %v", e.Deadline, want)
+	}
+	early := t0.Add(-time.Hour)
+	if e, _ = rules.Fail(Entry{}, delivery("m1", t0), boom, early, 0); !e.Deadline.Equal(t0.Add(15 * time.Minute)) {
+		t.Errorf("first try before it is due: deadline %v, want the message's", e.Deadline)
+	}
+}
+
+func TestThrottledAttemptsSpendTimeOnly(t *testing.T) {
+	t.Parallel()
+	throttled := &job.Failure{Class: job.Throttled, Err: errors.New("429")}
+	d := delivery("m1", t0)
+	d.Envelope.Deadline = time.Time{}
+	e, now := Entry{}, t0
+	n := 0
+	for e.Status != Isolated {
+		var err error
+		if e, err = rules.Fail(e, d, throttled, now, 0); err != nil {
+			t.Fatal(err)
+		}
+		if e.Attempts != 0 {
+			t.Fatalf("%d attempts after %d throttled ones, want none", e.Attempts, n+1)
+		}
+		e, n = stored(e), n+1
+		if e.RetryAt.Sub(now) > 15*time.Minute {
+			t.Fatalf("a delay of %v, above 15 minutes", e.RetryAt.Sub(now))
+		}
+		if e.Status == Pending {
+			now = e.RetryAt
+		}
+	}
+	if e.Cause != job.CauseTime || e.Throttles != n {
+		t.Errorf("isolated by %q after %d throttles of %d", e.Cause, e.Throttles, n)
+	}
+	if spent := now.Sub(t0); spent < 23*time.Hour || spent > 24*time.Hour {
+		t.Errorf("it went on for %v, want about 24 h", spent)
+	}
+}
+
+func TestAThrottleOfADay(t *testing.T) {
+	t.Parallel()
+	day := &job.Failure{Class: job.Throttled, RetryAfter: 24 * time.Hour, Err: errors.New("429")}
+	d := delivery("m1", t0)
+	d.Envelope.Deadline = time.Time{}
+	e, err := rules.Fail(Entry{}, d, day, t0, 0)
+	if err != nil || !e.RetryAt.Equal(t0.Add(24*time.Hour)) {
+		t.Errorf("retry at %v, %v, want a day later", e.RetryAt, err)
+	}
+}
+
+func TestAnotherPayloadIsAConflict(t *testing.T) {
+	t.Parallel()
+	d := delivery("m1", t0)
+	d.Digest = "1:aa"
+	e, _ := rules.Fail(Entry{}, d, boom, t0, 0)
+	if e.Digest != "1:aa" {
+		t.Fatalf("digest %q, want it kept", e.Digest)
+	}
+	e = stored(e)
+	other := delivery("m2", t0)
+	other.Digest = "1:bb"
+	at := e.RetryAt
+	for name, err := range map[string]error{
+		"Fail":    second(rules.Fail(e, other, boom, at, 0)),
+		"Isolate": second(rules.Isolate(e, other, job.Transient, job.CauseContention, "x", at)),
+		"Finish":  second(rules.Finish(e, other, Expired, "x", at)),
+		"Claim":   second(rules.Claim(e, other, lease, at)),
+		"Contend": second(rules.Contend(e, other, at)),
+	} {
+		var conflict *ConflictError
+		if !errors.As(err, &conflict) {
+			t.Errorf("%s: %v, want a conflict", name, err)
+			continue
+		}
+		if conflict.Entry != "1:aa" || conflict.Delivery != "1:bb" {
+			t.Errorf("%s: it names %q and %q", name, conflict.Entry, conflict.Delivery)
+		}
+	}
+	other.Digest = "2:bb"
+	if _, err := rules.Fail(e, other, boom, at, 0); err != nil {
+		t.Errorf("a digest of another rule: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Opened by a redrive that then halted: when it goes on, none of the time since was the job's.
+func TestARedriveThatGoesOnGivesTheWholeTime(t *testing.T) {
+	t.Parallel()
+	d := delivery("m1", t0)
+	e, _ := rules.Isolate(Entry{}, d, job.Transient, job.CauseAttempts, "x", t0)
+	x := Redriving{Run: "r"}
+	e, err := rules.Redrive(stored(e), d, x, t0.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := t0.Add(5 * time.Hour)
+	e, err = rules.Redrive(stored(e), d, x, again)
+	if err != nil || e.Redrives != 1 {
+		t.Errorf("sent again: %d redrives, %v, want 1 still", e.Redrives, err)
+	}
+	if want := again.Add(15 * time.Minute); !e.Deadline.Equal(want) {
+		t.Errorf("deadline %v, want %v", e.Deadline, want)
+	}
 }

@@ -42,24 +42,24 @@ type Redriving struct {
 func (r Rules) Redrive(e Entry, d job.Delivery, x Redriving, now time.Time) (Entry, error) {
 	switch {
 	case e.Version == 0:
-		e = e.Open(d)
+		e = e.Open(d).renew(d, now)
 		e.Redrives, e.Run = x.Generation+1, x.Run
-		if !e.Deadline.IsZero() {
-			e.Deadline = now.Add(max(e.Deadline.Sub(d.Due()), 0))
-		}
-		return e.note(Event{At: now, What: EventRedriven}), nil
+		return r.keep(e.note(Event{At: now, What: EventRedriven}), now), nil
 	case e.Status.Final():
 		return e, ErrFinal
 	case e.Status == Running && !e.Free(now):
 		return e, &NotYetError{Until: e.LeaseUntil}
 	case e.Status != Isolated && e.Run == x.Run && (e.Redrives == x.Generation+1 || e.Redrives == x.Generation):
+		if e.Status == Pending && e.RetryAt.IsZero() && !e.Deadline.IsZero() && e.Deadline.Before(now.Add(e.TimeBudget)) {
+			return r.keep(e.grant(now), now), nil // time has passed since, none of which was the job's
+		}
 		return e, ErrOpened
 	case e.Redrives != x.Generation:
 		return e, ErrDrift
 	case e.Status != Isolated:
 		e = e.release()
 		e.Run = x.Run
-		return e.note(Event{At: now, What: EventRedriven}), nil
+		return r.keep(e.note(Event{At: now, What: EventRedriven}), now), nil
 	case e.LastClass == job.Ambiguous && e.Decided != NotSent:
 		return e, fmt.Errorf("%w: it is ambiguous and not decided", ErrDrift)
 	case e.Redrives >= r.MaxRedrives && !x.Override:
@@ -82,7 +82,7 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 	case e.Version == 0: // the run could not open what it did not know; it is open by its message alone
 		e = e.Open(d)
 		e.Redrives, e.LastClass = max(d.Memory.Redrives-1, 0), job.Transient
-		return e.isolate(d, job.CauseRevoked, now), nil
+		return r.isolate(e, d, job.CauseRevoked, now), nil
 	case e.Run != run || e.Status == Isolated:
 		return e, ErrOtherRun
 	case e.Status == Running && !e.Free(now):
@@ -95,7 +95,7 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 	if e.LastClass == "" {
 		e.LastClass = job.Transient // nothing failed
 	}
-	return e.isolate(d, job.CauseRevoked, now), nil
+	return r.isolate(e, d, job.CauseRevoked, now), nil
 }
 
 // ranSinceOpened says whether a claim was made since the entry was opened and never resolved.
@@ -113,7 +113,7 @@ func (r Rules) Discard(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 		return e, fmt.Errorf("%w: the job is ambiguous, decide it with --drop", ErrUndecidable)
 	}
 	e = e.Open(d).release()
-	e.Status, e.Outcome, e.RetryAt = Terminal, "discarded", time.Time{}
-	e.FinalAt, e.TTL = now, now.Add(r.Retention)
+	e.Status, e.Outcome, e.RetryAt, e.FinalAt = Terminal, "discarded", time.Time{}, now
+	e = r.keep(e, now)
 	return e.note(Event{At: now, What: EventDiscarded}), nil
 }

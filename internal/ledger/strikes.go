@@ -9,17 +9,14 @@ import (
 // ConvictAt is how many counting strikes convict a delivery.
 const ConvictAt = 2
 
-// Strikes are the invocations that began with a message and did not come back, as far as anybody
-// knows. They are kept under the message's id, since what kills a process may do so before there is a
-// key.
+// Strikes are the invocations that began to run a message's job and did not come back, as far as anybody
+// knows. They are kept under the message's id, because what kills the process may do so before the job's
+// key is known.
 type Strikes struct {
-	MessageID string
+	// Kind is the job's kind, once there was a strike.
+	Kind string
 	// Ends are the times at which those invocations end at the latest.
 	Ends []time.Time
-	// Key, Subject and Kind are the job's, once a delivery got so far as to read them.
-	Key, Subject, Kind string
-	// Version counts the writes.
-	Version int64
 }
 
 // Counting returns how many strikes count: those whose invocation cannot be running any more, with
@@ -34,25 +31,12 @@ func (s Strikes) Counting(now time.Time, skew time.Duration) int {
 	return n
 }
 
-// Convict isolates a job whose deliveries kill the process. The claim of a process that died goes with
-// it, and its unresolved mark stays. While a lease lives, or a final or isolated entry says otherwise,
-// its errors are those of Claim.
-func (r Rules) Convict(e Entry, d job.Delivery, reason string, now time.Time) (Entry, error) {
-	switch {
-	case e.Status.Final():
-		return e, ErrFinal
-	case e.Status == Isolated:
-		return e, ErrIsolated
-	case e.Status == Running && !e.Free(now):
-		return e, &NotYetError{Until: e.LeaseUntil}
+// Contend counts a deferral by conflicting writes whose message cannot carry the count itself. It touches
+// nobody's claim.
+func (r Rules) Contend(e Entry, d job.Delivery, now time.Time) (Entry, error) {
+	if err := e.Conflict(d.Digest); err != nil {
+		return e, err
 	}
-	e = e.Open(d).release()
-	e.LastClass, e.LastError = job.Crashed, job.SafeText(reason)
-	return e.isolate(d, job.CauseCrash, now), nil
-}
-
-// Hop counts a deferral whose message cannot carry the count itself. It touches nobody's claim.
-func (r Rules) Hop(e Entry, d job.Delivery) (Entry, error) {
 	switch {
 	case e.Status.Final():
 		return e, ErrFinal
@@ -60,6 +44,9 @@ func (r Rules) Hop(e Entry, d job.Delivery) (Entry, error) {
 		return e, ErrIsolated
 	}
 	e = e.Open(d)
-	e.Hops = max(e.Hops, d.Memory.Hops) + 1
-	return e, nil
+	e.Contentions = max(e.Contentions, d.Memory.Contentions) + 1
+	if e.ContendedFrom.IsZero() {
+		e.ContendedFrom = now
+	}
+	return r.keep(e, now), nil
 }

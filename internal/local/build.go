@@ -1,7 +1,7 @@
 package local
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,76 +11,117 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
+
+	"acklast/internal/job"
 )
 
-// module is the module whose checkout has the worker's source.
-const module = "acklast"
+// The main packages of a module's two functions. The folder of the worker marks a module whose functions
+// can be run here, whatever the module is called.
+const (
+	workerPackage  = "functions/worker"
+	redrivePackage = "functions/redrive"
+)
 
-// FindCheckout returns the root of the acklast checkout that dir lies in: the nearest directory
-// upwards whose go.mod is acklast's.
-func FindCheckout(dir string) (root string, ok bool) {
+// describeLimit is how long a function may take to describe its kinds.
+const describeLimit = 30 * time.Second
+
+// FindModule returns the root of the module that dir lies in: the nearest directory upwards that has a
+// go.mod and the folder functions/worker.
+func FindModule(dir string) (root string, ok bool) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", false
 	}
-	for {
-		if moduleOf(filepath.Join(dir, "go.mod")) == module {
-			return dir, true
-		}
+	for !isModule(dir) {
 		parent := filepath.Dir(dir)
 		if parent == dir {
 			return "", false
 		}
 		dir = parent
 	}
+	return dir, true
 }
 
-// moduleOf reads the module's name from a go.mod; "" when there is none.
-func moduleOf(file string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
+func isModule(dir string) bool {
+	file, err := os.Stat(filepath.Join(dir, "go.mod"))
+	if err != nil || !file.Mode().IsRegular() {
+		return false
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if words := strings.Fields(lines.Text()); len(words) >= 2 && words[0] == "module" {
-			return strings.Trim(words[1], "\"`")
+	folder, err := os.Stat(filepath.Join(dir, workerPackage))
+	return err == nil && folder.IsDir()
+}
+
+// Functions are the compiled functions of a module.
+type Functions struct {
+	// Worker and Redrive are the paths of the two binaries.
+	Worker, Redrive string
+	// Kinds are the kinds of job that the worker knows.
+	Kinds []job.Description
+}
+
+// BuildFunctions compiles both functions of the module at root into the folder dir, for this machine's
+// processor and otherwise exactly as they are compiled for Lambda, and asks the worker for its kinds. The
+// compiler's messages go to log. The first build takes about a minute; tell people what they wait for.
+func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
+	f := Functions{Worker: filepath.Join(dir, "worker"), Redrive: filepath.Join(dir, "redrive")}
+	for pkg, out := range map[string]string{workerPackage: f.Worker, redrivePackage: f.Redrive} {
+		if err := Build(ctx, root, "./"+pkg, out, log); err != nil {
+			return Functions{}, err
 		}
 	}
-	return ""
+	var err error
+	f.Kinds, err = Describe(ctx, f.Worker)
+	return f, err
 }
 
-// BuildWorker compiles the worker of the checkout at root into the file out, for this machine's
-// processor and otherwise exactly as it is compiled for Lambda. The compiler's messages go to log.
-// The first build takes about a minute; tell people what they are waiting for.
-func BuildWorker(ctx context.Context, root, out string, log io.Writer) error {
-	return BuildFunction(ctx, root, "worker", out, log)
-}
-
-// BuildFunction is BuildWorker for the function in the given folder of functions.
-func BuildFunction(ctx context.Context, root, name, out string, log io.Writer) error {
-	if moduleOf(filepath.Join(root, "go.mod")) != module {
-		return fmt.Errorf("build %s: %s is not a checkout of acklast (no go.mod of module %s)", name, root, module)
+// Build compiles a main package of the module at root into the file out, like BuildFunctions. The package
+// is a path such as "./functions/worker".
+func Build(ctx context.Context, root, pkg, out string, log io.Writer) error {
+	if !isModule(root) {
+		return fmt.Errorf("build %s: %s is not a module with functions to run: it needs a go.mod and a folder %s", pkg, root, workerPackage)
 	}
-	source := "./functions/" + name
-	if _, err := os.Stat(filepath.Join(root, source)); err != nil {
-		return fmt.Errorf("build %s: %w", name, err)
+	if _, err := os.Stat(filepath.Join(root, pkg)); err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
 	}
 	out, err := filepath.Abs(out)
 	if err != nil {
-		return fmt.Errorf("build %s: %w", name, err)
+		return fmt.Errorf("build %s: %w", pkg, err)
 	}
-	// The flags make the same source the same bytes: no paths, no commit, no build id.
+	// With these flags the same source gives the same bytes: no paths, no commit, no build id.
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-tags", "lambda.norpc", "-ldflags", "-s -w -buildid=", "-o", out, source)
+		"-tags", "lambda.norpc", "-ldflags", "-s -w -buildid=", "-o", out, pkg)
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	build.Stdout, build.Stderr = log, log
 	if err := build.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return fmt.Errorf("build %s: the go command is not on the PATH; install Go from https://go.dev/dl: %w", name, err)
+			return fmt.Errorf("build %s: the go command is not on the PATH; install Go from https://go.dev/dl: %w", pkg, err)
 		}
-		return fmt.Errorf("build %s: %w", name, err)
+		return fmt.Errorf("build %s: %w", pkg, err)
 	}
 	return nil
+}
+
+// Describe returns the kinds that a compiled function knows. The function prints them itself, so this
+// works for kinds of any module.
+func Describe(ctx context.Context, binary string) ([]job.Description, error) {
+	ctx, cancel := context.WithTimeout(ctx, describeLimit)
+	defer cancel()
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, "describe")
+	cmd.Env = []string{} // a description depends on no environment, and none of ours may leak into it
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("ask %s for its kinds: %w\n%s", binary, err, strings.TrimSpace(said.String()))
+	}
+	kinds, err := job.DecodeDescriptions(out.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its kinds: %w", binary, err)
+	}
+	return kinds, nil
 }

@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-func checkout(t *testing.T, main string) string {
+// module writes a module with the given main package as its worker.
+func module(t *testing.T, main string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":                     "// a comment\nmodule acklast // and another\n\ngo 1.26\n",
+		"go.mod":                     "module example.com/any\n\ngo 1.26\n",
 		"functions/worker/main.go":   main,
 		"functions/worker/a/b/c.txt": "deep",
 		"other/go.mod":               "module other\n",
@@ -34,33 +35,40 @@ func checkout(t *testing.T, main string) string {
 
 const hello = "package main\n\nfunc main() { println(\"hello\") }\n"
 
-func TestFindCheckout(t *testing.T) {
-	root := checkout(t, hello)
+func TestFindModule(t *testing.T) {
+	root := module(t, hello)
+	// A go.mod alone, such as other's, does not make a module with functions.
 	for _, dir := range []string{root, root + "/functions/worker/a/b", root + "/other/x"} {
-		if got, ok := FindCheckout(dir); !ok || got != root {
+		if got, ok := FindModule(dir); !ok || got != root {
 			t.Errorf("from %s: %q, %v", dir, got, ok)
 		}
 	}
-	if got, ok := FindCheckout(t.TempDir()); ok {
+}
+
+func TestFindModuleFindsNone(t *testing.T) {
+	if got, ok := FindModule(t.TempDir()); ok {
 		t.Errorf("found %q where there is none", got)
 	}
+}
+
+func TestFindModuleFindsThisOne(t *testing.T) {
 	wd, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := FindCheckout("."); !ok || got != filepath.Dir(filepath.Dir(wd)) {
+	if got, ok := FindModule("."); !ok || got != filepath.Dir(filepath.Dir(wd)) {
 		t.Errorf("from here: %q, %v", got, ok)
 	}
 }
 
-func TestBuildWorkerIsReproducibleAndRuns(t *testing.T) {
-	t.Setenv("GOOS", "plan9") // what someone set for another build
+func TestBuildIsReproducibleAndRuns(t *testing.T) {
+	t.Setenv("GOOS", "plan9") // set for another build
 	t.Setenv("GOARCH", "arm")
 	t.Setenv("CGO_ENABLED", "1")
 	var sums [2][sha256.Size]byte
 	for i := range sums {
 		out := filepath.Join(t.TempDir(), "bootstrap")
-		if err := BuildWorker(t.Context(), checkout(t, hello), out, io.Discard); err != nil {
+		if err := Build(t.Context(), module(t, hello), "./functions/worker", out, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(out)
@@ -77,23 +85,67 @@ func TestBuildWorkerIsReproducibleAndRuns(t *testing.T) {
 	}
 }
 
-func TestBuildWorkerSaysWhatIsWrong(t *testing.T) {
+func TestBuildSaysWhatIsWrong(t *testing.T) {
+	for name, test := range map[string]struct{ root, pkg, want string }{
+		"no module":        {t.TempDir(), "./functions/worker", "it needs a go.mod and a folder functions/worker"},
+		"no such function": {module(t, hello), "./functions/redrive", "functions/redrive"},
+	} {
+		err := Build(t.Context(), test.root, test.pkg, t.TempDir()+"/b", io.Discard)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestBuildPassesTheCompilersMessagesOn(t *testing.T) {
 	var log bytes.Buffer
-	if err := BuildWorker(t.Context(), checkout(t, "package main\n\nfunc main() { nonsense }\n"), t.TempDir()+"/b", &log); err == nil {
+	err := Build(t.Context(), module(t, "package main\n\nfunc main() { nonsense }\n"), "./functions/worker", t.TempDir()+"/b", &log)
+	if err == nil {
 		t.Error("built nonsense")
 	}
 	if !strings.Contains(log.String(), "undefined: nonsense") {
 		t.Errorf("the compiler's message is missing: %q", log.String())
 	}
-	if err := BuildWorker(t.Context(), t.TempDir(), t.TempDir()+"/b", io.Discard); err == nil || !strings.Contains(err.Error(), "not a checkout of acklast") {
-		t.Errorf("no checkout: %v", err)
-	}
-	if err := BuildFunction(t.Context(), checkout(t, hello), "redrive", t.TempDir()+"/b", io.Discard); err == nil || !strings.Contains(err.Error(), "functions/redrive") {
-		t.Errorf("no such function: %v", err)
-	}
-	root := checkout(t, hello)
+}
+
+func TestBuildNeedsTheGoCommand(t *testing.T) {
+	root := module(t, hello)
 	t.Setenv("PATH", "")
-	if err := BuildWorker(t.Context(), root, t.TempDir()+"/b", io.Discard); err == nil || !strings.Contains(err.Error(), "install Go") {
+	err := Build(t.Context(), root, "./functions/worker", t.TempDir()+"/b", io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "install Go") {
 		t.Errorf("no go command: %v", err)
+	}
+}
+
+// describing is a worker that answers describe with the given shell commands.
+func describing(t *testing.T, commands string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+commands), 0o700); err != nil { //nolint:gosec // it has to be executable
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestDescribeReadsWhatAFunctionPrints(t *testing.T) {
+	kinds, err := Describe(t.Context(), describing(t, `echo '{"format":1,"kinds":[{"name":"'$1'd","late":"run"}]}'`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kinds) != 1 || kinds[0].Name != "described" {
+		t.Errorf("kinds are %+v", kinds)
+	}
+}
+
+func TestDescribeSaysWhatIsWrong(t *testing.T) {
+	for commands, want := range map[string]string{
+		"echo no such thing >&2; exit 1":      "no such thing",
+		`echo '{"format":99,"kinds":[]}'`:     "format 99",
+		"echo a function of another kind\n":   "ask ",
+		"echo '{\"format\":1,\"kinds\":[{\"'": "ask ",
+	} {
+		if _, err := Describe(t.Context(), describing(t, commands)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", commands, err, want)
+		}
 	}
 }

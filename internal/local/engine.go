@@ -102,13 +102,13 @@ func startAWS(ctx context.Context, stack string, settings topology.Settings, por
 }
 
 func (a *AWS) create(ctx context.Context, settings topology.Settings, own []job.Table) (err error) {
-	if a.config, err = configFor(ctx, a.endpoint); err != nil {
+	if a.config, err = ConfigAt(ctx, a.endpoint); err != nil {
 		return err
 	}
-	if a.direct, err = configFor(ctx, a.data); err != nil {
+	if a.direct, err = ConfigAt(ctx, a.data); err != nil {
 		return err
 	}
-	if a.lambda, err = configFor(ctx, a.engine); err != nil {
+	if a.lambda, err = ConfigAt(ctx, a.engine); err != nil {
 		return err
 	}
 	if err := a.createQueues(ctx, settings); err != nil {
@@ -117,9 +117,9 @@ func (a *AWS) create(ctx context.Context, settings topology.Settings, own []job.
 	return dynamo.CreateTables(ctx, awsclient.DynamoDB(a.direct), a.names, own...)
 }
 
-// configFor returns a configuration that can only reach the given endpoint: what the user's
-// environment and profile say about endpoints and regions must not lead anywhere else.
-func configFor(ctx context.Context, endpoint string) (aws.Config, error) {
+// ConfigAt returns a configuration that reaches the given endpoint of an embedded AWS and nothing else,
+// whatever the environment and the profile say about endpoints and regions.
+func ConfigAt(ctx context.Context, endpoint string) (aws.Config, error) {
 	cfg, err := awsclient.Load(ctx,
 		config.WithRegion(Region),
 		config.WithBaseEndpoint(endpoint),

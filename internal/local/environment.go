@@ -18,21 +18,17 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/local/fakeprovider"
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
 )
 
+// redriveMemoryMB is what the redrive function is told of its memory.
+const redriveMemoryMB = 256
+
 // killGrace is how long the pollers may take to hear of the end of the processes.
 const killGrace = time.Second
-
-const (
-	// providerTimeout is how long one call to the provider may take, at most.
-	providerTimeout = 5 * time.Second
-	// providerWindow is what the worker is told of the key window of a provider that never forgets.
-	providerWindow = 24 * time.Hour
-)
 
 // DefaultProcesses is how many worker processes run when a Config does not say.
 const DefaultProcesses = 2
@@ -52,17 +48,23 @@ type Config struct {
 	DataEndpoint string
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
+	// RedriveBinary is the path of the compiled redrive function; "" runs none. It gets a second process,
+	// which can stop what the first one does.
+	RedriveBinary string
+	// Redrive are the redrive function's numbers.
+	Redrive topology.Redrive
 	// Processes is how many worker processes run, and with it how many invocations can be in flight;
 	// 0 means DefaultProcesses.
 	Processes int
 	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
 	// engine's. Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
-	// Provider says what the provider of reminders can do, which runs beside the worker.
+	// Provider says what the fake provider can do. It runs beside the worker.
 	Provider fakeprovider.Options
-	// WorkerEnv returns the worker's own variables. Nil means worker.Environment. Those that choose the
-	// provider are added, but for those it names itself. Nothing of our own environment reaches the worker
-	// otherwise.
+	// Environment are variables that the kinds read. They outrank those by which a kind finds the fake
+	// provider. Nothing of this process's own environment reaches a function.
+	Environment map[string]string
+	// WorkerEnv returns the worker's own variables, which outrank all others. Nil means worker.Environment.
 	WorkerEnv func(urls topology.QueueURLs) map[string]string
 	// Functions run beside the worker; nothing polls a queue for them.
 	Functions []Function
@@ -142,14 +144,24 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	}
 	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
 	e.provider = fakeprovider.New(c.Provider)
-	env := reminders(c, e.provider.URL()).Environment()
+	ofKinds := providerEnvironment(e.provider, c.Provider, c.Settings)
+	maps.Copy(ofKinds, c.Environment)
+	env := maps.Clone(ofKinds)
 	maps.Copy(env, c.WorkerEnv(a.urls))
-	functions := append([]Function{{
+	functions := []Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
 		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.data),
-	}}, c.Functions...)
-	for _, f := range functions {
+	}}
+	if c.RedriveBinary != "" {
+		env := maps.Clone(ofKinds)
+		maps.Copy(env, redrive.LocalEnvironment(c.Stack, a.urls, c.Settings, c.Redrive))
+		functions = append(functions, Function{
+			Name: a.names.RedriveFunction, Binary: c.RedriveBinary,
+			Timeout: c.Redrive.Timeout, MemoryMB: redriveMemoryMB, Processes: 2, Env: env,
+		})
+	}
+	for _, f := range append(functions, c.Functions...) {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("start function %s: %w", f.Name, err), e.Close())
@@ -163,20 +175,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	return e, nil
 }
 
-// reminders sends reminders through the provider beside the worker, which says itself what it can do.
-func reminders(c Config, url string) reminder.Config {
-	return reminder.Config{
-		Provider: reminder.ProviderHTTP, URL: url, Secret: c.Provider.Token,
-		// Not longer than what is sure to be left of an invocation that starts a record.
-		Timeout: min(c.Settings.StartMargin-c.Settings.HandoverMargin, providerTimeout),
-		Abilities: reminder.Abilities{
-			Deduplicates: c.Provider.Deduplicates, LooksUp: c.Provider.LooksUp,
-			KeyWindow: cmp.Or(c.Provider.KeyWindow, providerWindow),
-		},
-	}
-}
-
-// Provider is the provider that reminders go through.
+// Provider is the fake provider.
 func (e *Environment) Provider() *fakeprovider.Server { return e.provider }
 
 // tables are the kinds' own.
@@ -204,6 +203,11 @@ func (c Config) validate() error {
 	}
 	if _, err := os.Stat(binary); err != nil {
 		return fmt.Errorf("worker binary: %w", err)
+	}
+	if c.RedriveBinary != "" {
+		if err := c.Redrive.Validate(c.Settings); err != nil {
+			return err
+		}
 	}
 	return c.Settings.Validate()
 }

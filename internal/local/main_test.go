@@ -64,6 +64,7 @@ func newStack() string { return fmt.Sprintf("t%d-%d", os.Getpid(), stacks.Add(1)
 func quick() topology.Settings {
 	s := topology.Scaled()
 	s.WorkerTimeout = time.Second
+	s.AttemptTime = 500 * time.Millisecond
 	s.LaneVisibility = 6 * time.Second
 	return s
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
+	"sync"
 	"time"
 
 	"acklast/internal/ledger"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // auditShards spreads a run's audit over partitions, so that 500 messages a second, two lines each,
@@ -28,7 +32,7 @@ const (
 	auditUnsent Step = "unsent"
 	// auditRemoved: final already, and deleted from the DLQ. auditFinal: final, not confirmed as deleted.
 	auditRemoved Step = "removed"
-	auditFinal        = "final-undeleted"
+	auditFinal   Step = "final-undeleted"
 	// auditKept: left on the DLQ, because the ledger says so by now.
 	auditKept Step = "kept"
 	// auditUnsure: the ledger did not answer; nothing was sent.
@@ -39,6 +43,16 @@ const (
 	auditGone Step = "gone"
 	// auditDiscarded: ended as discarded and deleted.
 	auditDiscarded Step = "discarded"
+
+	// What people did.
+	auditPlanned   Step = "planned"
+	auditApproved  Step = "approved"
+	auditRan       Step = "ran"
+	auditContinued Step = "continued"
+	auditRevoked   Step = "revoked"
+	auditStopped   Step = "stopped"
+	auditReleased  Step = "released"
+	auditDecided   Step = "decided"
 )
 
 // AuditRecord is one line of the audit. It is written once and never changed.
@@ -60,10 +74,12 @@ type AuditRecord struct {
 	// Status and Generation are the entry's afterwards.
 	Status     ledger.Status `json:"status,omitempty"`
 	Generation int           `json:"generation,omitempty"`
-	// By, Reason and Payload (gzip, base64) are a discard's.
-	By      string `json:"by,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	// By and Reason are a person's, as claimed.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Payload is a part of a discarded body, compressed (gzip, base64), Part its number from 0.
 	Payload []byte `json:"payload,omitempty"`
+	Part    int    `json:"part,omitempty"`
 }
 
 // deed is the line of an action on a run or a plan as a whole.
@@ -89,8 +105,10 @@ func (a AuditRecord) sends() bool { return a.What == auditSent || a.What == audi
 func pkAudit(run, message string) string {
 	h := fnv.New32a()
 	h.Write([]byte(message))
-	return fmt.Sprintf("audit#%s#%02d", run, h.Sum32()%auditShards)
+	return shardOf(run, int(h.Sum32()%auditShards))
 }
+
+func shardOf(run string, shard int) string { return fmt.Sprintf("audit#%s#%02d", run, shard) }
 
 // record appends lines to the audit.
 func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
@@ -103,7 +121,7 @@ func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 		}
 		records[i] = Record{
 			PK:  pkAudit(line.Run, line.Message),
-			SK:  fmt.Sprintf("%s#%019d#%s#%s", line.Message, line.At.UnixNano(), line.What, nonce),
+			SK:  fmt.Sprintf("%s#%019d#%s#%s#%02d", line.Message, line.At.UnixNano(), line.What, nonce, line.Part),
 			Doc: doc, TTL: s.now().Add(s.numbers.Retention),
 		}
 	}
@@ -117,7 +135,7 @@ func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 func (s *Service) lastLines(ctx context.Context, run string, each func(AuditRecord)) error {
 	for shard := range auditShards {
 		var last AuditRecord
-		err := s.table.Query(ctx, fmt.Sprintf("audit#%s#%02d", run, shard), "", func(r Record) error {
+		err := s.table.Query(ctx, shardOf(run, shard), "", func(r Record) error {
 			line, err := decode[AuditRecord](r)
 			if err != nil {
 				return err
@@ -139,4 +157,94 @@ func (s *Service) lastLines(ctx context.Context, run string, each func(AuditReco
 		}
 	}
 	return nil
+}
+
+// auditPages is how many pages the audit of a run has: one for each shard.
+const auditPages = auditShards
+
+// audit answers with the lines of a run, a plan or a job. The lines of a run are many, so it answers with
+// one page of them at a time.
+func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
+	resp := Response{Audit: []AuditRecord{}}
+	collect := func(r Record) error {
+		line, err := decode[AuditRecord](r)
+		if !req.Payload {
+			line.Payload = nil
+		}
+		if line.Part == 0 || req.Payload {
+			resp.Audit = append(resp.Audit, line)
+		}
+		return err
+	}
+	about := func(subject string) error {
+		return s.table.Query(ctx, pkAudit(deeds, subject), subject+"#", collect)
+	}
+	var err error
+	switch run := req.Run; {
+	case req.Job != "":
+		if err = about(req.Job); err == nil {
+			err = s.auditOfJob(ctx, req.Job, collect)
+		}
+	case req.Message != "" && run != "":
+		err = s.table.Query(ctx, pkAudit(run, req.Message), req.Message+"#", collect)
+		if err == nil && req.Payload {
+			resp.Body, err = unpack(resp.Audit)
+		}
+	case req.Plan != "" && run == "":
+		p, _, err := s.readPlan(ctx, req.Plan)
+		if err != nil {
+			return resp, err
+		}
+		if err := about(p.ID); err != nil {
+			return resp, err
+		}
+		if err := about(p.Run); err != nil {
+			return resp, err
+		}
+		resp.Plan = &p
+	case run != "":
+		if req.Page < 0 || req.Page >= auditPages {
+			return resp, refuse("page is %d, want 0 to %d", req.Page, auditPages-1)
+		}
+		if req.Page == 0 {
+			err = about(run)
+		}
+		if err == nil {
+			err = s.table.Query(ctx, shardOf(run, req.Page), "", collect)
+		}
+		if resp.NextPage = req.Page + 1; resp.NextPage == auditPages {
+			resp.NextPage = 0
+		}
+	default:
+		err = refuse("audit needs a job, a plan, or a run, perhaps with one message of it")
+	}
+	slices.SortStableFunc(resp.Audit, func(a, b AuditRecord) int { return a.At.Compare(b.At) })
+	return resp, err
+}
+
+// auditOfJob looks for a job's lines in the audit of the newest runs and discards.
+func (s *Service) auditOfJob(ctx context.Context, key string, collect func(Record) error) error {
+	all, err := s.index(ctx)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, line := range all[:min(len(all), maxListed)] {
+		for shard := range auditShards {
+			group.Go(func() error {
+				return s.table.Query(ctx, shardOf(line.Run, shard), "", func(r Record) error {
+					found, err := decode[AuditRecord](r)
+					if err != nil || found.Job != key {
+						return err
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					return collect(r)
+				})
+			})
+		}
+	}
+	return group.Wait()
 }

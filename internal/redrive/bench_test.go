@@ -57,7 +57,7 @@ func onAWS(b testing.TB, n int, counted bool, change ...func(*redrive.Config)) (
 	}
 	c := redrive.Config{Names: env.Names(), Numbers: topology.DefaultRedrive(), Unqualified: true,
 		Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
-	c.Numbers.ReceiveWait, c.Numbers.BacklogLimit, c.Numbers.ApprovalAbove = 0, 1<<30, 1<<30
+	c.Numbers.ReceiveWait, c.Numbers.Ramp, c.Numbers.BacklogLimit, c.Numbers.ApprovalAbove = 0, 0, 1<<30, 1<<30
 	db := awsclient.DynamoDB(cfg)
 	for _, f := range change {
 		f(&c)

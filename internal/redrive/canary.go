@@ -20,8 +20,8 @@ func (d *drive) seal() {
 }
 
 // awaitCanary waits until every job of the canary came to its end. One that did not succeed halts the
-// run, as does one that does not end in time.
-func (d *drive) awaitCanary(ctx context.Context) error {
+// run, as does one that does not end in time. With more, another stage follows.
+func (d *drive) awaitCanary(ctx context.Context, more bool) error {
 	var canary []*sentJob
 	for _, j := range d.window {
 		if j.Canary {
@@ -58,7 +58,9 @@ func (d *drive) awaitCanary(ctx context.Context) error {
 		d.run.Canary = CanaryPeople
 		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key: look at the worker's errors and the DLQ, then run it again")
 	}
-	d.run.Canary = CanaryPassed
+	if d.run.Canary = CanaryPassed; more {
+		d.run.Canary = ""
+	}
 	return d.save(ctx)
 }
 

@@ -70,6 +70,7 @@ var numbers = []number{
 	{"ACKLAST_REDRIVE_RATE", func(r *topology.Redrive) *int { return &r.Rate }, nil},
 	{"ACKLAST_REDRIVE_MAX_RATE", func(r *topology.Redrive) *int { return &r.MaxRate }, nil},
 	{"ACKLAST_REDRIVE_BACKLOG_LIMIT", func(r *topology.Redrive) *int { return &r.BacklogLimit }, nil},
+	{"ACKLAST_REDRIVE_RAMP", func(r *topology.Redrive) *int { return &r.Ramp }, nil},
 	{"ACKLAST_REDRIVE_CANARY", func(r *topology.Redrive) *int { return &r.Canary }, nil},
 	{"ACKLAST_REDRIVE_CANARY_WAIT", nil, func(r *topology.Redrive) *time.Duration { return &r.CanaryWait }},
 	{"ACKLAST_REDRIVE_WINDOW", func(r *topology.Redrive) *int { return &r.Window }, nil},

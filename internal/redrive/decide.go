@@ -90,7 +90,7 @@ func (c candidate) class() job.Class {
 
 func (c candidate) cause() job.Cause {
 	switch {
-	case c.memory.Cause == job.CauseGeneration: // which is said by the message alone
+	case c.memory.Cause == job.CauseGeneration, c.memory.Cause == conflicting: // which the message alone says
 		return c.memory.Cause
 	case c.entry.Status == ledger.Isolated && c.entry.Cause != "":
 		return c.entry.Cause

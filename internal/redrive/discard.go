@@ -4,27 +4,42 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/topology"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 )
 
 // maxDiscards is how many messages one request discards: each is read whole into the audit.
-const maxDiscards = 100
+const maxDiscards = 500
 
-// maxPayload is the longest compressed payload that fits an audit item's 400 KB, as base64.
-const maxPayload = 280 << 10
+// maxPayload is how much of a compressed payload fits one audit item's 400 KB, as base64.
+const maxPayload = 250 << 10
 
 func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
-	ids := slices.Compact(slices.Sorted(slices.Values(req.Messages)))
-	if len(ids) == 0 || len(ids) > maxDiscards {
-		return Response{}, refuse("discard takes 1 to %d message ids, not %d", maxDiscards, len(ids))
-	}
-	run := "d-" + s.now().UTC().Format("20060102-150405-") + short(s.newID())
 	if err := s.free(ctx, ""); err != nil {
+		return Response{}, err
+	}
+	ids := slices.Compact(slices.Sorted(slices.Values(req.Messages)))
+	if req.Select != nil {
+		selected, err := s.selected(ctx, req)
+		if err != nil {
+			return Response{}, err
+		}
+		ids = selected
+	} else if len(ids) == 0 || len(ids) > maxDiscards {
+		return Response{}, refuse("discard takes 1 to %d message ids, not %d, or a selection with its count", maxDiscards, len(ids))
+	}
+	now := s.now().UTC()
+	run := "d-" + now.Format("20060102-150405-") + short(s.newID())
+	if err := s.create(ctx, pkIndex, "run#"+run, indexed{Run: run, At: now}); err != nil {
+		return Response{}, err
+	}
+	if err := s.record(ctx, []AuditRecord{s.deed(req, run, auditDiscarded)}); err != nil {
 		return Response{}, err
 	}
 	missing := map[string]bool{}
@@ -55,6 +70,30 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	return resp, err
 }
 
+// selected are the ids of what a discard's selection selects. Its count has to be confirmed.
+func (s *Service) selected(ctx context.Context, req Request) ([]string, error) {
+	if len(req.Messages) > 0 {
+		return nil, refuse("discard takes message ids or a selection, not both")
+	}
+	if err := req.Select.check(); err != nil {
+		return nil, err
+	}
+	items, sc, err := s.survey(ctx, *req.Select)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(items) == 0 || len(items) != req.Count:
+		return nil, refuse("the selection selects %d messages, and the request confirms %d; %d of about %d messages seen", len(items), req.Count, sc.Seen, sc.Holds)
+	case len(items) > maxDiscards:
+		return nil, refuse("the selection selects %d messages, more than %d: narrow it", len(items), maxDiscards)
+	}
+	ids := make([]string, len(items))
+	for i, it := range items {
+		ids[i] = it.id
+	}
+	return ids, nil
+}
+
 // discardOne ends one job: audit with the payload, then the entry, then the message.
 func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
 	c := s.joined(ctx, m)
@@ -62,24 +101,29 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
 	}
 	refused := func(why string) (Result, error) { return Result{Message: m.ID, Result: "refused", Why: why}, nil }
-	if a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now()); a == Foreign || a == InProgress || a == NeedsDecision {
+	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
+	if a == InProgress || a == NeedsDecision && c.entry.Version > 0 {
 		return refused(why)
 	}
 	payload, err := pack(m.Body)
 	if err != nil {
 		return Result{Message: m.ID, Result: "unsure"}, err
 	}
-	if len(payload) > maxPayload {
-		return refused("its payload does not fit the audit, also compressed: keep it elsewhere first, or let its retention end")
-	}
 	line := AuditRecord{
 		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.names.DLQ,
-		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Payload: payload, Status: c.entry.Status, Generation: c.entry.Redrives,
+		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Status: c.entry.Status, Generation: c.entry.Redrives,
 	}
-	if err := s.record(ctx, []AuditRecord{line}); err != nil {
-		return Result{Message: m.ID, Result: "unsure"}, err
+	// A large payload is kept in parts; all are there before anything is done.
+	part := line
+	for chunk := range slices.Chunk(payload, maxPayload) {
+		part.Payload = chunk
+		if err := s.record(ctx, []AuditRecord{part}); err != nil {
+			return Result{Message: m.ID, Result: "unsure"}, err
+		}
+		part.Part++
 	}
-	if c.read.Key != "" {
+	// A message that conflicts with its entry says nothing about the entry's job.
+	if c.read.Key != "" && c.cause() != conflicting {
 		e, err := s.ledger.Update(ctx, c.read.Key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 			return s.rules.Discard(e, delivery(m.Message, c, run), s.now())
 		})
@@ -96,7 +140,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 	if err := s.queues.Delete(ctx, job.DLQ, []job.Message{m.Message})[0]; err != nil {
 		return Result{Message: m.ID, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
 	}
-	line.What, line.At, line.Payload = auditDiscarded, s.now().UTC(), nil
+	line.What, line.At = auditDiscarded, s.now().UTC()
 	return Result{Message: m.ID, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
 }
 
@@ -110,6 +154,29 @@ func pack(body string) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// unpack puts a discarded body together from its parts in the audit.
+func unpack(lines []AuditRecord) (string, error) {
+	parts := map[int][]byte{}
+	for _, line := range lines {
+		if len(line.Payload) > 0 {
+			parts[line.Part] = line.Payload
+		}
+	}
+	if len(parts) == 0 {
+		return "", refuse("the audit has no payload of that message: only what was discarded has one")
+	}
+	var whole []byte
+	for i := range len(parts) {
+		whole = append(whole, parts[i]...)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(whole))
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(io.LimitReader(z, topology.MaxMessageBytes+1))
+	return string(body), err
 }
 
 // decideJob records what somebody decided of an ambiguous job, on its entry and in the audit.
@@ -129,6 +196,7 @@ func (s *Service) decideJob(ctx context.Context, req Request) (Response, error) 
 	if err != nil {
 		return Response{}, err
 	}
-	line := AuditRecord{Run: "decide", Message: req.Job, At: s.now().UTC(), What: Step(req.Decision), Job: req.Job, By: req.By, Reason: req.Reason, Status: e.Status}
+	line := s.deed(req, req.Job, auditDecided)
+	line.Job, line.Why, line.Status = req.Job, string(req.Decision), e.Status
 	return Response{Entry: &e}, s.record(ctx, []AuditRecord{line})
 }

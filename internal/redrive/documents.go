@@ -116,7 +116,8 @@ type Plan struct {
 	Drift *Drifted `json:"drift,omitempty"`
 
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
-	Canary        int `json:"canary"`
+	// Stages are how many jobs go first, each stage judged before the next one goes.
+	Stages []int `json:"stages"`
 	// People says that jobs without a key are among them, whose canary people have to judge.
 	People bool `json:"people,omitempty"`
 
@@ -173,10 +174,10 @@ func (s *Service) readPlan(ctx context.Context, id string) (Plan, Record, error)
 	return p, rec, err
 }
 
-// indexed is a line of the index that list reads.
+// indexed is a line of the index that list reads. A discard has no plan.
 type indexed struct {
 	Run  string    `json:"run"`
-	Plan string    `json:"plan"`
+	Plan string    `json:"plan,omitempty"`
 	At   time.Time `json:"at"`
 }
 
@@ -208,6 +209,8 @@ const (
 	HaltCall Code = "call-failed"
 	// HaltSwitch: the kill switch is on, or cannot be read.
 	HaltSwitch Code = "switch"
+	// HaltStopped: somebody stopped this run.
+	HaltStopped Code = "stopped"
 	// HaltCanary: the canary did not succeed, or did not end in time.
 	HaltCanary Code = "canary"
 	// HaltFailures: too many of the jobs last judged did not succeed.
@@ -222,6 +225,8 @@ const (
 	HaltNotRun Code = "not-run"
 	// HaltUnsettled: of some messages nothing was confirmed.
 	HaltUnsettled Code = "unsettled"
+	// HaltExpired: the plan expired before everything of it was sent.
+	HaltExpired Code = "expired"
 	// HaltForbidden: SQS takes no message at all until somebody allows it.
 	HaltForbidden Code = "forbidden"
 )

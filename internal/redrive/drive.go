@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"acklast/internal/job"
@@ -142,11 +145,16 @@ func (d *drive) save(ctx context.Context) error {
 	d.run.UpdatedAt = d.s.now().UTC()
 	rec, err := d.s.put(ctx, d.rec, d.run)
 	if errors.Is(err, ErrChanged) {
-		if now, _, err := d.s.readRun(ctx, d.run.ID); err != nil {
+		now, rec, err := d.s.readRun(ctx, d.run.ID)
+		switch {
+		case err != nil:
 			return err
-		} else if now.State == Revoked {
+		case now.State == Revoked:
 			d.run = now
 			return &ended{state: Revoked, why: now.Why}
+		case now.State == Halted && now.Code == HaltStopped && now.Rounds == d.run.Rounds:
+			d.rec = rec
+			return halt(HaltStopped, "%s", now.Why)
 		}
 		return errLost
 	}
@@ -159,15 +167,19 @@ func (d *drive) save(ctx context.Context) error {
 // beat comes before every cohort, and while waiting: it reads the kill switch, which counts as on when it
 // cannot be read, notices a revocation and another owner, and keeps what is held.
 func (d *drive) beat(ctx context.Context) error {
-	sw, err := d.s.readSwitch(ctx)
+	var sw Switch
+	var unread, lost error
+	var both sync.WaitGroup
+	both.Go(func() { sw, unread = d.s.readSwitch(ctx) })
+	both.Go(func() { lost = d.save(ctx) })
+	both.Wait()
 	switch {
-	case err != nil:
-		return halt(HaltSwitch, "the kill switch cannot be read, which counts as on: %v", err)
+	case lost != nil:
+		return lost
+	case unread != nil:
+		return halt(HaltSwitch, "the kill switch cannot be read, which counts as on: %v", unread)
 	case sw.On:
 		return halt(HaltSwitch, "the kill switch is on, by %s: %s", sw.By, sw.Reason)
-	}
-	if err := d.save(ctx); err != nil {
-		return err
 	}
 	if now := d.s.now(); d.lock.Until.Sub(now) < d.s.numbers.LockLease*2/3 {
 		d.lock.Until = now.Add(d.s.numbers.LockLease)
@@ -229,11 +241,15 @@ func (d *drive) prepare(ctx context.Context) error {
 		}
 	}
 	d.unseen = len(d.targets)
-	d.cohort = 10
-	d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
-	if r := d.plan.RatePerSecond; r > 0 {
-		d.cohort = min(10, max(1, r))
-		d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
+	r := d.plan.RatePerSecond
+	d.cohort = max(min(batch, r), r/2)
+	d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
+	if r < 0 {
+		d.cohort = d.s.numbers.MaxRate / 2
+		d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
+	}
+	if err == nil && len(d.targets) > 0 && past(d.plan.ExpiresAt, d.s.now()) {
+		return halt(HaltExpired, "the plan expired at %s, with %d messages left: make a new plan for them", stamp(d.plan.ExpiresAt), len(d.targets))
 	}
 	return err
 }
@@ -255,23 +271,27 @@ func (d *drive) loop(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	left := d.plan.Canary
+	stages, sent := d.plan.Stages, 0 // of the first stage
 	for {
 		if d.run.Canary == CanarySent {
-			if err := d.awaitCanary(ctx); err != nil {
+			if err := d.awaitCanary(ctx, len(stages) > 1); err != nil {
 				return err
 			}
+			if len(stages) > 0 {
+				stages, sent = stages[1:], 0
+			}
 		}
+		testing := d.run.Canary == ""
 		n := d.cohort
-		if d.run.Canary == "" {
-			n = min(n, left)
+		if testing {
+			n = min(n, stages[0]-sent)
 		}
 		cohort, err := d.next(ctx, n)
 		if err != nil {
 			return err
 		}
 		if len(cohort) == 0 {
-			if d.run.Canary == "" && left < d.plan.Canary {
+			if testing && sent > 0 {
 				d.seal()
 				continue
 			}
@@ -295,8 +315,8 @@ func (d *drive) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d.run.Canary == "" {
-			if left -= redriven; left <= 0 {
+		if testing {
+			if sent += redriven; sent >= stages[0] {
 				d.seal()
 			}
 			continue
@@ -328,14 +348,20 @@ func (d *drive) headroom(ctx context.Context) error {
 		return nil
 	}
 	for {
-		work := 0
-		for _, q := range []job.Queue{job.Source, job.Recovery} {
-			depth, err := d.s.queues.Depth(ctx, q)
-			if err != nil {
+		lanes := []job.Queue{job.Source, job.Recovery}
+		depths := make([]int, len(lanes))
+		var group errgroup.Group
+		for i, q := range lanes {
+			group.Go(func() error {
+				depth, err := d.s.queues.Depth(ctx, q)
+				depths[i] = depth.Visible + depth.InFlight
 				return err
-			}
-			work += depth.Visible + depth.InFlight
+			})
 		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		work := depths[0] + depths[1]
 		d.backlogAt = d.s.now()
 		if work < d.s.numbers.BacklogLimit {
 			d.run.Why = ""
@@ -351,11 +377,12 @@ func (d *drive) headroom(ctx context.Context) error {
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
 // It returns none when the plan is worked off or the queue shows nothing any more.
 func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
-	for len(d.queue) == 0 && d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives {
+	for len(d.queue) < n && d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
 		}
-		if err := d.receive(ctx); err != nil {
+		calls := min((min(n-len(d.queue), d.unseen)+batch-1)/batch, sideBySide)
+		if err := d.receive(ctx, calls); err != nil {
 			return nil, err
 		}
 		// A long search for few messages must not lose the lock, nor outrun a stop.
@@ -371,24 +398,31 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 	return cohort, nil
 }
 
-// receive takes what one call gives, and keeps what is of the plan for the next cohorts.
-func (d *drive) receive(ctx context.Context) error {
-	received, err := d.s.queues.Receive(ctx, job.DLQ, 10, d.s.numbers.Hide, d.s.numbers.ReceiveWait)
-	if err != nil {
-		return err
+// receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts.
+func (d *drive) receive(ctx context.Context, calls int) error {
+	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
+	var group sync.WaitGroup
+	for i := range calls {
+		group.Go(func() {
+			answers[i], errs[i] = d.s.queues.Receive(ctx, job.DLQ, batch, d.s.numbers.Hide, d.s.numbers.ReceiveWait)
+		})
 	}
-	if len(received) == 0 {
-		d.empty++
-		return nil
-	}
-	d.empty = 0
-	for _, m := range received {
+	group.Wait()
+	got := 0
+	for _, m := range slices.Concat(answers...) {
+		got++
 		known := d.mine.has(m.ID)
 		d.mine.keep(m.Message)
 		if _, ours := d.targets[m.ID]; ours && !known {
 			d.queue = append(d.queue, m)
 			d.unseen--
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if d.empty++; got > 0 {
+		d.empty = 0
 	}
 	return nil
 }
@@ -422,7 +456,7 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 		if err := d.rest(ctx); err != nil {
 			return false, err
 		}
-		if err := d.receive(ctx); err != nil {
+		if err := d.receive(ctx, 1); err != nil {
 			return false, err
 		}
 		if len(d.queue) > 0 {

@@ -256,7 +256,7 @@ func (q queues) Send(_ context.Context, to job.Queue, moves []lanes.Move) []erro
 func (w *world) put(to job.Queue, m job.Message) string {
 	w.handles++
 	m.ID = fmt.Sprintf("m-%06d", w.handles)
-	m.SentAt = time.Now()
+	m.SentAt, m.ReceiptHandle = time.Now(), ""
 	w.queues[to] = append(w.queues[to], &queued{Message: m})
 	return m.ID
 }
@@ -278,14 +278,16 @@ func (w *world) settle() {
 func (q queues) Delete(_ context.Context, from job.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	err := q.call("delete", func() error {
+		gone := map[string]bool{}
 		for i, m := range messages {
 			before, after := q.oneOf("delete")
 			if errs[i] = before; before != nil {
 				continue
 			}
-			q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *queued) bool { return s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle })
+			gone[m.ReceiptHandle] = true
 			errs[i] = after
 		}
+		q.queues[from] = slices.DeleteFunc(q.queues[from], func(s *queued) bool { return gone[s.ReceiptHandle] })
 		return nil
 	})
 	if err != nil {
@@ -306,11 +308,13 @@ func (q queues) Hide(_ context.Context, from job.Queue, messages []job.Message, 
 		name = "hide"
 	}
 	return q.call(name, func() error {
+		held := map[string]bool{}
 		for _, m := range messages {
-			for _, s := range q.queues[from] {
-				if s.ID == m.ID && s.ReceiptHandle == m.ReceiptHandle {
-					s.visible = time.Now().Add(d)
-				}
+			held[m.ReceiptHandle] = true
+		}
+		for _, s := range q.queues[from] {
+			if held[s.ReceiptHandle] {
+				s.visible = time.Now().Add(d)
 			}
 		}
 		return nil
@@ -384,7 +388,7 @@ func newBench(t *testing.T) *bench {
 		}
 	})
 	n := topology.DefaultRedrive()
-	n.ReceiveWait = 0
+	n.ReceiveWait, n.Ramp = 0, 0
 	b.Config = redrive.Config{
 		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true,
 		Rules:   ledger.Rules{Retry: retry.Policy{Base: time.Second, Cap: time.Minute, MaxAttempts: 3, AttemptTime: time.Second}, MaxRedrives: 3, Retention: 45 * 24 * time.Hour},
@@ -392,6 +396,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
 	b.deps = redrive.Dependencies{
+		Start:  func(context.Context, string) (job.Kind, error) { return job.Kind{}, nil },
 		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {

@@ -16,7 +16,7 @@ import (
 // tries is how often a small document is written against a run that writes it too.
 const tries = 20
 
-// flip sets the switch. Of two that set it at once, both do; what counts is that it is set.
+// flip sets the switch. Concurrent calls both succeed; the last write wins.
 func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, error) {
 	for range tries {
 		rec, err := s.table.Get(ctx, pkSwitch, pkSwitch)
@@ -29,18 +29,37 @@ func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, err
 		} else if err != nil {
 			return Response{}, err
 		}
-		what := "resume"
+		what := auditReleased
 		if on {
-			what = "stop"
+			what = auditStopped
 		}
-		line := AuditRecord{Run: "switch", Message: what, At: sw.At, What: Step(what), By: req.By, Reason: req.Reason}
-		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{line})
+		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{s.deed(req, pkSwitch, what)})
 	}
 	return Response{}, ErrChanged
 }
 
+// stop throws the kill switch, or stops one run if one is named. Neither waits for a name or a reason.
 func (s *Service) stop(ctx context.Context, req Request) (Response, error) {
-	return s.flip(ctx, true, req)
+	if req.Run == "" {
+		return s.flip(ctx, true, req)
+	}
+	for range tries {
+		run, rec, err := s.readRun(ctx, req.Run)
+		if err != nil {
+			return Response{}, err
+		}
+		if run.State != Active {
+			return Response{Run: &run}, refuse("run %s is %s already", run.ID, run.State)
+		}
+		run.State, run.Code, run.Why = Halted, HaltStopped, fmt.Sprintf("stopped by %s: %s", req.By, req.Reason)
+		if _, err := s.put(ctx, rec, run); errors.Is(err, ErrChanged) {
+			continue // the run wrote its progress meanwhile
+		} else if err != nil {
+			return Response{}, err
+		}
+		return Response{Run: &run}, s.record(ctx, []AuditRecord{s.deed(req, run.ID, auditStopped)})
+	}
+	return Response{}, ErrChanged
 }
 
 // resume only clears the switch; nothing continues by itself.
@@ -62,7 +81,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 		run.revoke(req, s.now())
 		// A run that exists already is revoked as a run.
 		if err := s.create(ctx, pkRun(id), skRun, run); err == nil {
-			return Response{Run: &run}, s.record(ctx, []AuditRecord{s.deed(req, id, "revoked")})
+			return Response{Run: &run}, s.record(ctx, []AuditRecord{s.deed(req, id, auditRevoked)})
 		} else if !errors.Is(err, ErrChanged) {
 			return Response{}, err
 		}
@@ -79,7 +98,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 			} else if err != nil {
 				return Response{}, err
 			}
-			if err := s.record(ctx, []AuditRecord{s.deed(req, id, "revoked")}); err != nil {
+			if err := s.record(ctx, []AuditRecord{s.deed(req, id, auditRevoked)}); err != nil {
 				return Response{Run: &run}, err
 			}
 		}
@@ -157,13 +176,6 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 	if err != nil || resp.Run == nil {
 		return resp, err
 	}
-	if req.Message != "" {
-		return resp, s.table.Query(ctx, pkAudit(resp.Run.ID, req.Message), req.Message+"#", func(r Record) error {
-			line, err := decode[AuditRecord](r)
-			resp.Audit = append(resp.Audit, line)
-			return err
-		})
-	}
 	return resp, nil
 }
 
@@ -190,26 +202,35 @@ func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Respo
 	return resp, nil
 }
 
-// maxListed is how many runs are listed, newest first.
-const maxListed = 50
-
-func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
+// index are all plans with their runs and all discards, newest first.
+func (s *Service) index(ctx context.Context) ([]indexed, error) {
 	var all []indexed
 	err := s.table.Query(ctx, pkIndex, "run#", func(r Record) error {
 		line, err := decode[indexed](r)
 		all = append(all, line)
 		return err
 	})
+	slices.SortFunc(all, func(a, b indexed) int { return b.At.Compare(a.At) })
+	return all, err
+}
+
+// maxListed is how many runs are listed, newest first.
+const maxListed = 50
+
+func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
+	all, err := s.index(ctx)
 	if err != nil {
 		return Response{}, err
 	}
-	slices.SortFunc(all, func(a, b indexed) int { return b.At.Compare(a.At) })
 	l, _, err := s.readLock(ctx)
 	if err != nil {
 		return Response{}, err
 	}
 	resp := Response{Runs: []Run{}}
-	for _, line := range all[:min(len(all), maxListed)] {
+	for _, line := range all {
+		if line.Plan == "" || len(resp.Runs) == maxListed { // a discard is no run
+			continue
+		}
 		rec, err := s.table.Get(ctx, pkRun(line.Run), skRun)
 		if err != nil {
 			return resp, err
@@ -246,7 +267,7 @@ func (s *Service) approve(ctx context.Context, req Request) (Response, error) {
 	if _, err := s.put(ctx, rec, p); err != nil {
 		return Response{}, err
 	}
-	return Response{Plan: &p}, nil
+	return Response{Plan: &p}, s.record(ctx, []AuditRecord{s.deed(req, p.ID, auditApproved)})
 }
 
 // sameName compares names as far as names can tell.

@@ -604,3 +604,67 @@ func TestGroupsByFingerprint(t *testing.T) {
 		}
 	}
 }
+
+// The ramp's stages are judged one by one, like a canary.
+func TestTheRamp(t *testing.T) {
+	for stage, sent := range []int{1, 3, 8, 28} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.Numbers.Ramp = 1
+			b.run = dies(sent, completes(map[string]int{}), isolatesAgain) // the last job of the stage fails
+			b.many(200)
+			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
+			b.wantHalt(got, redrive.HaltCanary, "the canary failed")
+			if n := len(b.sentAt); n != sent {
+				t.Errorf("stage %d: %d sent, want %d", stage, n, sent)
+			}
+		})
+	}
+}
+
+func TestACanaryIsBounded(t *testing.T) {
+	b := newBench(t)
+	b.many(3)
+	req := planOf(all)
+	req.Canary = 101
+	b.refused(req, "canary is 101, want 1 to 100")
+}
+
+// A run does not go on for ever after its plan expired, but it still tells what became of its jobs.
+func TestARunDoesNotOutliveItsPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = dies(6, completes(map[string]int{}), isolatesAgain)
+		b.many(60)
+		plan := b.must(planOf(all)).Plan
+		b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltFailures, "")
+		b.run = completes(map[string]int{})
+		time.Sleep(b.Numbers.PlanExpiry)
+		before := len(b.sentAt)
+		b.wantHalt(b.must(redrive.Request{Action: "run", Run: plan.Run}).Run, redrive.HaltExpired, "the plan expired")
+		if n := len(b.sentAt) - before; n != 0 {
+			t.Errorf("%d sent after the plan expired", n)
+		}
+	})
+}
+
+// A run whose process died is not called active.
+func TestADeadRunIsListedAsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		b.onSend = func() { // and so the process ends
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.fault = func(string) (error, error) { return errOutage, nil }
+		}
+		_, _ = b.try(t.Context(), redrive.Request{Action: "run", Plan: plan.ID})
+		b.onSend, b.fault = nil, nil
+		time.Sleep(b.Numbers.LockLease)
+		listed := b.must(redrive.Request{Action: "list"}).Runs
+		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
+			t.Errorf("listed %+v, want one that was interrupted", listed)
+		}
+	})
+}

@@ -35,7 +35,7 @@ type moved struct {
 // batch is how many messages one call to SQS takes; sideBySide how many calls are made at a time.
 const (
 	batch      = 10
-	sideBySide = 16
+	sideBySide = 32
 )
 
 // move takes one cohort out of the DLQ, in batches side by side, and returns how many jobs it newly sent.
@@ -229,7 +229,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.memory.MessageID = st.ID
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
-	st.memory.FirstSent, st.memory.Hops, st.memory.Run = dl.FirstSent(), 0, d.run.ID
+	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
 	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
 	keyless := func() {
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())

@@ -38,8 +38,8 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if req.RatePerSecond < -1 || req.RatePerSecond > s.numbers.MaxRate {
 		return Plan{}, nil, Scan{}, refuse("ratePerSecond is %d, want 1 to %d, 0 for the default of %d, or -1 for none", req.RatePerSecond, s.numbers.MaxRate, s.numbers.Rate)
 	}
-	if req.Canary < 0 {
-		return Plan{}, nil, Scan{}, refuse("canary is %d, want at least 1, or 0 for the default of %d", req.Canary, s.numbers.Canary)
+	if req.Canary < 0 || req.Canary > maxCanary {
+		return Plan{}, nil, Scan{}, refuse("canary is %d, want 1 to %d, or 0 for the default of %v", req.Canary, maxCanary, s.stages(Request{}))
 	}
 	if err := s.free(ctx, ""); err != nil {
 		return Plan{}, nil, Scan{}, err
@@ -60,7 +60,7 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	p := Plan{
 		ID: "p-" + id, Run: "r-" + id, At: now, ExpiresAt: now.Add(s.numbers.PlanExpiry),
 		By: req.By, Reason: req.Reason, Select: f, Selected: len(items), Actions: map[Action]int{},
-		Partial: sc.Partial, RatePerSecond: cmp.Or(req.RatePerSecond, s.numbers.Rate), Canary: cmp.Or(req.Canary, s.numbers.Canary),
+		Partial: sc.Partial, RatePerSecond: cmp.Or(req.RatePerSecond, s.numbers.Rate), Stages: s.stages(req),
 	}
 	copies(items)
 	targets := make([]target, 0, len(items))
@@ -103,7 +103,10 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if err := s.create(ctx, pkPlan(p.ID), skPlan, p); err != nil {
 		return Plan{}, nil, sc, err
 	}
-	return p, items, sc, s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At})
+	if err := s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At}); err != nil {
+		return Plan{}, nil, sc, err
+	}
+	return p, items, sc, s.record(ctx, []AuditRecord{s.deed(req, p.ID, auditPlanned)})
 }
 
 func digest(f Filter, targets []target) (string, error) {
@@ -123,6 +126,20 @@ func short(id string) string {
 
 // maxGroups is how many groups a plan keeps to show.
 const maxGroups = 15
+
+// maxCanary bounds a canary: its jobs go unjudged, and all of them are kept in the run.
+const maxCanary = 100
+
+// stages are the sizes of what goes first: a canary of the size that was asked for, or the ramp.
+func (s *Service) stages(req Request) []int {
+	switch {
+	case req.Canary > 0:
+		return []int{req.Canary}
+	case s.numbers.Ramp == 0:
+		return []int{s.numbers.Canary}
+	}
+	return []int{1, 2, 5, 20}
+}
 
 // copies makes one decision of the messages of one job: of those with the same payload the first acts, the
 // others are removed as copies. Messages with another payload under the same key conflict with each other.

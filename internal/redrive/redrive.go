@@ -53,10 +53,13 @@ type Progress interface {
 
 // Dependencies are what a Service works with. All are required.
 type Dependencies struct {
-	Ledger   Ledger
-	Queues   Queues
-	Table    Table
-	Kinds    job.Catalogue
+	Ledger Ledger
+	Queues Queues
+	Table  Table
+	Kinds  job.Catalogue
+	// Start returns the kind of the name with its runner started, for what its records say. Nothing is
+	// run. A name that nobody knows is an error.
+	Start    func(ctx context.Context, kind string) (job.Kind, error)
 	Log      *slog.Logger
 	Progress Progress
 	Now      func() time.Time
@@ -79,6 +82,7 @@ type Service struct {
 	queues   Queues
 	table    Table
 	kinds    job.Catalogue
+	start    func(ctx context.Context, kind string) (job.Kind, error)
 	log      *slog.Logger
 	progress Progress
 	now      func() time.Time
@@ -89,7 +93,7 @@ type Service struct {
 func New(c Config, d Dependencies) *Service {
 	return &Service{
 		names: c.Names, rules: c.Rules, numbers: c.Numbers, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
-		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds,
+		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds, start: d.Start,
 		log: d.Log, progress: d.Progress, now: d.Now, newID: d.ID,
 	}
 }

@@ -21,7 +21,7 @@ import (
 // Request is what the function is invoked with. Names in it are recorded as claimed: a Lambda cannot
 // see who its caller is.
 type Request struct {
-	// Action is inspect, plan, approve, run, status, list, stop, resume, revoke, discard or decide.
+	// Action is one of Actions.
 	Action string `json:"action"`
 	// Format is the request's form; 0 stands for 1.
 	Format int `json:"format,omitempty"`
@@ -37,15 +37,21 @@ type Request struct {
 	Message string `json:"message,omitempty"`
 	// Payload has inspect show the body of Message.
 	Payload bool `json:"payload,omitempty"`
-	// Messages are the ids of what discard discards.
+	// Messages are the ids of what discard discards. With Select instead, Count is how many it has to select.
 	Messages []string `json:"messages,omitempty"`
+	Count    int      `json:"count,omitempty"`
+	// Page is the page of a run's audit, from 0.
+	Page int `json:"page,omitempty"`
 	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
-	// Job is the key of the job that decide decides, Decision is sent, not-sent or drop.
+	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent,
+	// not-sent or drop. explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Subject is what explain asks all kinds about.
+	Subject string `json:"subject,omitempty"`
 }
 
 // Response is what the function answers. A request that is refused is no error of the function's.
@@ -66,6 +72,12 @@ type Response struct {
 	Results []Result      `json:"results,omitempty"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitempty"`
+	// NextPage is the page of the audit that follows; 0 when none does.
+	NextPage int `json:"nextPage,omitempty"`
+	// Body is a discarded message's, from the audit.
+	Body string `json:"body,omitempty"`
+
+	Explanations []Explanation `json:"explanations,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -101,11 +113,13 @@ var actions = map[string]action{
 	"run":     {do: (*Service).run},
 	"status":  {do: (*Service).status, reads: true},
 	"list":    {do: (*Service).list, reads: true},
-	"stop":    {do: (*Service).stop, named: true},
+	"audit":   {do: (*Service).audit, reads: true},
+	"stop":    {do: (*Service).stop},
 	"resume":  {do: (*Service).resume, named: true},
 	"revoke":  {do: (*Service).revoke, named: true},
 	"discard": {do: (*Service).discard, approver: true, named: true},
 	"decide":  {do: (*Service).decideJob, approver: true, named: true},
+	"explain": {do: (*Service).explain, reads: true},
 }
 
 // Actions are the names of all actions, in order.

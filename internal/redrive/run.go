@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ended is how a round of a run ends. It is an error so that every step may end it.
@@ -55,7 +56,7 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		}
 		req.Run = p.Run
 	}
-	run, err := s.proceed(ctx, req.Run)
+	run, err := s.proceed(ctx, req)
 	response.Run = run
 	return response, err
 }
@@ -109,7 +110,8 @@ func (s *Service) free(ctx context.Context, run string) error {
 
 // proceed takes the lock and works on a run until it ends or pauses. A run that somebody works on is
 // only told.
-func (s *Service) proceed(ctx context.Context, id string) (*Run, error) {
+func (s *Service) proceed(ctx context.Context, req Request) (*Run, error) {
+	id := req.Run
 	run, rec, err := s.readRun(ctx, id)
 	if err != nil {
 		return nil, err
@@ -137,6 +139,15 @@ func (s *Service) proceed(ctx context.Context, id string) (*Run, error) {
 		return &run, nil // somebody else was first
 	} else if err != nil {
 		return nil, err
+	}
+	what := auditContinued
+	if run.Rounds == 0 {
+		what = auditRan
+	}
+	if err := s.record(ctx, []AuditRecord{s.deed(req, id, what)}); err != nil {
+		d.lock.Owner, d.lock.Until = "", time.Time{}
+		_, _ = s.put(ctx, d.lrec, d.lock) // else it ends by itself
+		return &run, err
 	}
 	return d.work(ctx)
 }

@@ -22,6 +22,7 @@ type DynamoDB interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
@@ -144,6 +145,29 @@ func (t *Store) Put(ctx context.Context, r Record) (Record, error) {
 		return next, nil
 	}
 	return found, ErrChanged
+}
+
+// ThrowSwitch throws the kill switch without asking the redrive function, which may be busy or throttled.
+// It needs dynamodb:UpdateItem on the partition of the switch alone. Releasing goes through the function.
+func (t *Store) ThrowSwitch(ctx context.Context, sw Switch, ttl time.Time) error {
+	sw.On = true
+	doc, err := encode(sw)
+	if err != nil {
+		return err
+	}
+	_, err = t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &t.name, Key: attributes{attrPK: stringValue(pkSwitch), attrSK: stringValue(pkSwitch)},
+		// No condition: whoever throws it, it is thrown.
+		UpdateExpression:         aws.String("SET #doc = :doc, #write = :write, #ttl = :ttl ADD #version :one"),
+		ExpressionAttributeNames: map[string]string{"#doc": attrDoc, "#write": attrWrite, "#ttl": attrTTL, "#version": attrVersion},
+		ExpressionAttributeValues: attributes{
+			":doc": stringValue(string(doc)), ":write": stringValue(rand.Text()), ":ttl": numberValue(ttl.Unix()), ":one": numberValue(1),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("throw the kill switch: %w", dynamo.Translate(err))
+	}
+	return nil
 }
 
 // Append writes documents under keys that nobody else uses.

@@ -120,3 +120,20 @@ func TestAppendAndQuery(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Thrown directly, the switch is on for the function, which alone releases it.
+func TestThrowSwitch(t *testing.T) {
+	store, _ := newStore(t)
+	b := newBench(t)
+	b.deps.Table = store
+	for round := range 2 {
+		if err := store.ThrowSwitch(t.Context(), redrive.Switch{By: "bob", Reason: "incident", At: time.Now()}, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		b.refused(redrive.Request{Action: "run", Plan: "p"}, "the kill switch is on (bob: incident)")
+		if got := b.must(redrive.Request{Action: "resume", By: "bob", Reason: "over"}).Switch; got == nil || got.On {
+			t.Errorf("round %d: released: %+v", round, got)
+		}
+		b.refused(redrive.Request{Action: "run", Plan: "p"}, "there is no plan")
+	}
+}

@@ -52,6 +52,50 @@ func (p Policy) Next(attempt int, now, deadline time.Time, retryAfter time.Durat
 	return delay, ""
 }
 
+// Throttled attempts spend time and no count. Without a deadline they may go on for MaxThrottled; the
+// delay between them goes up to ThrottledCap.
+const (
+	MaxThrottled = 24 * time.Hour
+	ThrottledCap = 15 * time.Minute
+)
+
+// NextThrottled is Next for an attempt that a dependency throttled, the n-th since the given time.
+func (p Policy) NextThrottled(n int, now, since, deadline time.Time, retryAfter time.Duration, random float64) (time.Duration, job.Cause) {
+	delay := max(jitter(doubled(p.Base, max(ThrottledCap, p.Base), n), random), retryAfter)
+	if deadline.IsZero() {
+		deadline = since.Add(MaxThrottled)
+		if n == 1 { // the dependency's own word for how long is worth one try
+			deadline = deadline.Add(retryAfter + p.AttemptTime)
+		}
+	}
+	if delay+p.AttemptTime > deadline.Sub(now) {
+		return 0, job.CauseTime
+	}
+	return delay, ""
+}
+
+// Contention bounds the delay after a job was deferred because conflicting writes kept winning.
+const (
+	contentionBase = 5 * time.Second
+	contentionCap  = time.Minute
+)
+
+// Contention returns the delay after the n-th contention: up to 5 s, doubling up to 60 s, jittered down
+// to a fifth, so that deliveries that met do not meet again.
+func Contention(n int, random float64) time.Duration {
+	d := doubled(contentionBase, contentionCap, n)
+	return d - time.Duration(random*0.8*float64(d))
+}
+
+// Outage bounds the delay after the ledger's trouble handed a delivery back.
+const (
+	outageBase = 30 * time.Second
+	outageCap  = 15 * time.Minute
+)
+
+// Outage returns the delay after a delivery was handed back for the n-th time in a row.
+func Outage(n int) time.Duration { return doubled(outageBase, outageCap, n) }
+
 // Left returns how long a delivery that was left stays invisible after its receiveCount-th receive.
 // It is not jittered: deliveries of one batch were received together and may come back together.
 func Left(base, ceiling time.Duration, receiveCount int) time.Duration {

@@ -11,13 +11,16 @@
 //	stack, kind              TerminalLatency Lateness                          Milliseconds
 //	stack                    Acknowledged Retried Deferred Isolated Left       Count
 //	                         Duplicates LedgerConflicts BatchFailures AllLeft  Count
+//	                         LedgerOutage ExpiredByOutage Copies Conflicts     Count
 //	                         TerminalLatency Lateness                          Milliseconds
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
 //
 // TerminalLatency runs from when a job was due to when it became final; Lateness from its deadline,
 // and only for jobs that became final after it, so that its sample count is their number. Both are
-// rounded up to whole milliseconds. AllLeft counts invocations of which every record was left. The
+// rounded up to whole milliseconds. LedgerOutage counts deliveries that the ledger's trouble handed back,
+// ExpiredByOutage jobs that expired after that, Copies deliveries of isolated jobs that lift nothing, and
+// Conflicts deliveries whose payload is not their job's. AllLeft counts invocations of which every record was left. The
 // class is "none" where nothing failed. The counts by stack alone are written as zero too, so that
 // an alarm on one of them recovers as soon as there is traffic; the others only when they are not
 // zero. An invocation of which nothing was observed writes nothing.
@@ -52,6 +55,10 @@ const (
 	MetricLedgerConflicts = "LedgerConflicts"
 	MetricBatchFailures   = "BatchFailures"
 	MetricAllLeft         = "AllLeft"
+	MetricLedgerOutage    = "LedgerOutage"
+	MetricExpiredByOutage = "ExpiredByOutage"
+	MetricCopies          = "Copies"
+	MetricConflicts       = "Conflicts"
 	MetricTerminalLatency = "TerminalLatency"
 	MetricLateness        = "Lateness"
 )
@@ -114,6 +121,11 @@ type Observation struct {
 	Class job.Class
 	// Duplicate says that the job was found final.
 	Duplicate bool
+	// Outage says that the ledger's trouble handed the delivery back, ExpiredByOutage that the job expired
+	// after it did.
+	Outage, ExpiredByOutage bool
+	// Copy says that the delivery is a copy of an isolated job, Conflict that its payload is not its job's.
+	Copy, Conflict bool
 
 	// Final says that this delivery made the job final. Only then are the times below looked at.
 	Final bool
@@ -142,6 +154,10 @@ type Recorder struct {
 	duplicate int64
 	conflicts int64
 	failures  int64
+	outages   int64
+	expired   int64
+	copies    int64
+	payloads  int64
 	observed  int64
 	owned     int64
 	buf       []byte
@@ -210,9 +226,19 @@ func (r *Recorder) Observe(o Observation) {
 	if o.Duplicate {
 		r.duplicate++
 	}
+	countIf(&r.outages, o.Outage)
+	countIf(&r.expired, o.ExpiredByOutage)
+	countIf(&r.copies, o.Copy)
+	countIf(&r.payloads, o.Conflict)
 	if o.Final {
 		r.times.add(o.TerminalLatency, o.Lateness)
 		r.kindOf(o.Kind).times.add(o.TerminalLatency, o.Lateness)
+	}
+}
+
+func countIf(n *int64, yes bool) {
+	if yes {
+		*n++
 	}
 }
 
@@ -310,6 +336,7 @@ func (r *Recorder) reset() {
 	r.times.reset()
 	r.total = counts{}
 	r.duplicate, r.conflicts, r.failures, r.observed, r.owned = 0, 0, 0, 0, 0
+	r.outages, r.expired, r.copies, r.payloads = 0, 0, 0, 0
 }
 
 type (
@@ -326,7 +353,7 @@ type (
 
 func (r *Recorder) compose(now time.Time) {
 	stack := dimension{DimensionStack, r.stack}
-	var list [len(outcomes) + 4]count
+	var list [len(outcomes) + 8]count
 	for i := range r.series {
 		s := &r.series[i]
 		n := 0
@@ -358,6 +385,8 @@ func (r *Recorder) compose(now time.Time) {
 	n += copy(list[n:], []count{
 		{MetricDuplicates, r.duplicate}, {MetricLedgerConflicts, r.conflicts},
 		{MetricBatchFailures, r.failures}, {MetricAllLeft, allLeft},
+		{MetricLedgerOutage, r.outages}, {MetricExpiredByOutage, r.expired},
+		{MetricCopies, r.copies}, {MetricConflicts, r.payloads},
 	})
 	r.lines(now, []dimension{stack}, list[:n], r.times.values())
 }

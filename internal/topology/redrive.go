@@ -35,7 +35,9 @@ type Redrive struct {
 	Rate, MaxRate int
 	// BacklogLimit is the visible plus in-flight work of the lanes at which a run waits.
 	BacklogLimit int
-	// Canary is how many jobs go first; CanaryWait is how long jobs may take to come to their ends, those
+	// Ramp is 1 when the first jobs go in stages of 1, 2, 5 and 20, each judged before the next; 0 is one canary.
+	Ramp int
+	// Canary is how many jobs go first without a ramp; CanaryWait is how long jobs may take to come to their ends, those
 	// of the canary and those of the run's end.
 	Canary     int
 	CanaryWait time.Duration
@@ -63,7 +65,7 @@ func DefaultRedrive() Redrive {
 		Hide: 2 * time.Minute, GoneAfter: 2 * time.Minute,
 		PlanExpiry: 24 * time.Hour, ApprovalAbove: 100,
 		Rate: 10, MaxRate: 500, BacklogLimit: 1000,
-		Canary: 5, CanaryWait: 10 * time.Minute,
+		Ramp: 1, Canary: 5, CanaryWait: 10 * time.Minute,
 		Window: 50, MinSample: 5, MaxFailedPercent: 20, MaxDuplicatePercent: 50,
 		LockLease: time.Minute, PollEvery: time.Second,
 		Retention: 400 * day,
@@ -75,6 +77,7 @@ func ScaledRedrive() Redrive {
 	r := DefaultRedrive()
 	r.Timeout, r.PauseMargin = 60*time.Second, 3*time.Second
 	r.ScanTime, r.ReceiveWait = 20*time.Second, 0
+	r.Ramp = 0
 	r.Hide, r.GoneAfter = 20*time.Second, 2*time.Second
 	r.CanaryWait, r.LockLease, r.PollEvery = 20*time.Second, 3*time.Second, 100*time.Millisecond
 	return r
@@ -101,6 +104,7 @@ func (r Redrive) Validate(s Settings) error {
 		"plan expiry is %v, not below the redrive window of %v", r.PlanExpiry, s.RedriveWindow)
 	must(r.Rate >= 1 && r.Rate <= r.MaxRate, "rate is %d, not between 1 and the maximum of %d", r.Rate, r.MaxRate)
 	must(r.Window >= r.MinSample, "window is %d, below the minimum sample of %d: no run could be halted", r.Window, r.MinSample)
+	must(r.Ramp == 0 || r.Ramp == 1, "ramp is %d, want 1 or 0", r.Ramp)
 	must(r.Canary >= 1, "canary is %d, but a run without one cannot be judged", r.Canary)
 	must(r.MinSample >= 1 && r.MaxFailedPercent >= 0 && r.MaxFailedPercent < 100 && r.MaxDuplicatePercent > 0 && r.MaxDuplicatePercent <= 100,
 		"minimum sample %d, failed %d %% and duplicates %d %% would never stop a run", r.MinSample, r.MaxFailedPercent, r.MaxDuplicatePercent)

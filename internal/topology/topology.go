@@ -131,12 +131,16 @@ type Settings struct {
 	// BackoffBase and BackoffCap bound the delay before the next attempt:
 	// min(BackoffCap, BackoffBase·2^(attempt-1)), jittered down to half.
 	BackoffBase, BackoffCap time.Duration
-	// AttemptTime is what one attempt may take; the budget by time keeps room for it.
+	// AttemptTime is what one attempt may take, at most; the budget by time keeps room for it.
 	AttemptTime time.Duration
 	// HopDelay is the longest wait of one hop through the recovery lane, at most MaxDelay.
 	HopDelay time.Duration
-	// MaxHops is how often a delivery may be deferred before it is isolated with cause "hops".
-	MaxHops int
+	// MaxContentions is how often conflicting writes may defer a job, and ContentionTime for how long at
+	// least, before it is isolated with cause "contention".
+	MaxContentions int
+	ContentionTime time.Duration
+	// RolloutWait is how long a job waits whose kind the worker does not know.
+	RolloutWait time.Duration
 	// MaxAhead is how far ahead a job's notBefore may lie when it is sent.
 	MaxAhead time.Duration
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of a left delivery, doubling
@@ -172,9 +176,11 @@ func Default() Settings {
 		MaxAttempts:         10,
 		BackoffBase:         5 * time.Second,
 		BackoffCap:          300 * time.Second,
-		AttemptTime:         10 * time.Second,
+		AttemptTime:         6 * time.Second,
 		HopDelay:            MaxDelay,
-		MaxHops:             120,
+		MaxContentions:      120,
+		ContentionTime:      time.Hour,
+		RolloutWait:         MaxDelay,
 		MaxAhead:            day,
 		LeftBackoffBase:     30 * time.Second,
 		LeftBackoffCap:      15 * time.Minute,
@@ -193,13 +199,14 @@ func Scaled() Settings {
 	s := Default()
 	s.WorkerTimeout = 2 * time.Second
 	s.LaneVisibility = 12 * time.Second
-	s.StartMargin = 600 * time.Millisecond
+	s.StartMargin = 1300 * time.Millisecond
 	s.HandoverMargin = 300 * time.Millisecond
 	s.MaxAttempts = 4
 	s.BackoffBase = time.Second
 	s.BackoffCap = 4 * time.Second
 	s.AttemptTime = time.Second
 	s.HopDelay = 5 * time.Second
+	s.RolloutWait = 5 * time.Second
 	s.MaxAhead = 5 * time.Minute
 	s.LeftBackoffBase = time.Second
 	s.LeftBackoffCap = 4 * time.Second
@@ -223,6 +230,7 @@ func (s Settings) Validate() error {
 	whole("batch window", s.BatchWindow)
 	whole("lane visibility", s.LaneVisibility)
 	whole("hop delay", s.HopDelay)
+	whole("rollout wait", s.RolloutWait)
 	whole("lane retention", s.LaneRetention)
 	whole("DLQ retention", s.DLQRetention)
 
@@ -256,13 +264,16 @@ func (s Settings) Validate() error {
 	must(s.MaxAttempts >= 1, "max attempts is %d, but a job needs at least one", s.MaxAttempts)
 	must(s.BackoffBase > 0 && s.BackoffCap >= s.BackoffBase,
 		"backoff base %v and cap %v must be positive, the cap not below the base", s.BackoffBase, s.BackoffCap)
-	must(s.AttemptTime > 0, "attempt time is %v, but the budget by time must keep room for an attempt", s.AttemptTime)
-	must(s.AttemptTime <= s.WorkerTimeout-s.HandoverMargin,
-		"attempt time is %v, above worker timeout - handover margin = %v: an attempt ends with its invocation", s.AttemptTime, s.WorkerTimeout-s.HandoverMargin)
+	must(s.AttemptTime > 0 && s.AttemptTime <= s.StartMargin-s.HandoverMargin,
+		"attempt time is %v, not between 0 and start margin - handover margin = %v: an attempt would reach into the hand-over's time",
+		s.AttemptTime, s.StartMargin-s.HandoverMargin)
 	must(s.HopDelay >= time.Second && s.HopDelay <= MaxDelay,
 		"hop delay is %v, but SQS delays a message by at most %v", s.HopDelay, MaxDelay)
-	must(time.Duration(s.MaxHops)*s.HopDelay >= s.MaxAhead,
-		"%d hops of %v cannot wait the %v that a job may be sent ahead", s.MaxHops, s.HopDelay, s.MaxAhead)
+	must(s.MaxContentions >= 1 && s.ContentionTime > 0,
+		"max contentions %d and contention time %v must be positive", s.MaxContentions, s.ContentionTime)
+	must(s.RolloutWait >= time.Second && s.RolloutWait <= s.HopDelay,
+		"rollout wait is %v, not between 1 s and the hop delay of %v: it is one hop", s.RolloutWait, s.HopDelay)
+	must(s.MaxAhead > 0, "max ahead is %v, but a job must be allowed to wait", s.MaxAhead)
 	must(s.LeftBackoffBase >= time.Second && s.LeftBackoffCap >= s.LeftBackoffBase && s.LeftBackoffCap <= MaxVisibility,
 		"left backoff base %v and cap %v must lie between 1 s and %v, the cap not below the base", s.LeftBackoffBase, s.LeftBackoffCap, MaxVisibility)
 

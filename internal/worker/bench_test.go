@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"acklast"
 	"context"
 	"fmt"
 	"io"
@@ -34,7 +33,10 @@ func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, event
 	if err != nil {
 		tb.Fatal(err)
 	}
-	kind := acklast.Reading(reservation.Kind()).Kinds()[0]
+	kind := job.Define(job.Definition[reservation.Payload]{
+		Name: reservation.KindName, Late: job.RunLate,
+		Key: func(p reservation.Payload) (string, []string) { return p.ReservationID, []string{p.CommandID} },
+	})
 	kind.Run = func(context.Context, job.Delivery) job.Result {
 		work()
 		return job.Result{Verdict: job.Committed, Detail: reservation.Released}

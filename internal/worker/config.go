@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"acklast/internal/env"
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
 	"acklast/internal/topology"
@@ -28,9 +30,16 @@ type Config struct {
 	HandoverMargin time.Duration
 	// Rules are the budgets, the generation limit and the retention of final entries.
 	Rules ledger.Rules
-	// HopDelay is the longest wait of one deferral, MaxHops how many there may be.
+	// HopDelay is the longest wait of one deferral.
 	HopDelay time.Duration
-	MaxHops  int
+	// MaxAhead is how far ahead a job's notBefore may lie.
+	MaxAhead time.Duration
+	// RolloutWait is how long a job waits whose kind this worker does not know.
+	RolloutWait time.Duration
+	// A job is isolated when it was deferred by conflicting writes more than MaxContentions times and at
+	// least for ContentionTime.
+	MaxContentions int
+	ContentionTime time.Duration
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of what was left.
 	LeftBackoffBase, LeftBackoffCap time.Duration
 	// LeaseSkew is how far clocks of invocations may differ.
@@ -53,7 +62,10 @@ const (
 	EnvBackoffCap      = "ACKLAST_BACKOFF_CAP"
 	EnvAttemptTime     = "ACKLAST_ATTEMPT_TIME"
 	EnvHopDelay        = "ACKLAST_HOP_DELAY"
-	EnvMaxHops         = "ACKLAST_MAX_HOPS"
+	EnvMaxAhead        = "ACKLAST_MAX_AHEAD"
+	EnvRolloutWait     = "ACKLAST_ROLLOUT_WAIT"
+	EnvMaxContentions  = "ACKLAST_MAX_CONTENTIONS"
+	EnvContentionTime  = "ACKLAST_CONTENTION_TIME"
 	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
 	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
 	EnvLeftBackoffBase = "ACKLAST_LEFT_BACKOFF_BASE"
@@ -77,7 +89,10 @@ func Environment(stack string, urls topology.QueueURLs, s topology.Settings) map
 		EnvBackoffCap:      s.BackoffCap.String(),
 		EnvAttemptTime:     s.AttemptTime.String(),
 		EnvHopDelay:        s.HopDelay.String(),
-		EnvMaxHops:         strconv.Itoa(s.MaxHops),
+		EnvMaxAhead:        s.MaxAhead.String(),
+		EnvRolloutWait:     s.RolloutWait.String(),
+		EnvMaxContentions:  strconv.Itoa(s.MaxContentions),
+		EnvContentionTime:  s.ContentionTime.String(),
 		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
 		EnvLedgerRetention: s.LedgerRetention.String(),
 		EnvLeftBackoffBase: s.LeftBackoffBase.String(),
@@ -111,7 +126,10 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 			Retention:   r.Duration(EnvLedgerRetention, env.Positive, d.LedgerRetention),
 		},
 		HopDelay:        r.Duration(EnvHopDelay, env.Positive, d.HopDelay),
-		MaxHops:         r.Count(EnvMaxHops, 1, d.MaxHops),
+		MaxAhead:        r.Duration(EnvMaxAhead, env.Positive, d.MaxAhead),
+		RolloutWait:     r.Duration(EnvRolloutWait, env.Positive, d.RolloutWait),
+		MaxContentions:  r.Count(EnvMaxContentions, 1, d.MaxContentions),
+		ContentionTime:  r.Duration(EnvContentionTime, env.Positive, d.ContentionTime),
 		LeftBackoffBase: r.Duration(EnvLeftBackoffBase, env.Positive, d.LeftBackoffBase),
 		LeftBackoffCap:  r.Duration(EnvLeftBackoffCap, env.Positive, d.LeftBackoffCap),
 		LeaseSkew:       r.Duration(EnvLeaseSkew, env.Positive, d.LeaseSkew),
@@ -121,6 +139,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		EnvBackoffCap, c.Rules.Retry.Cap, EnvBackoffBase, c.Rules.Retry.Base)
 	r.Check(c.StartMargin > c.HandoverMargin, "%s is %v, not above %s = %v: a started record would have no time",
 		EnvStartMargin, c.StartMargin, EnvHandoverMargin, c.HandoverMargin)
+	r.Check(c.Rules.Retry.AttemptTime <= c.AttemptLeft(), "%s is %v, above %s - %s = %v: an attempt would reach into the hand-over's time",
+		EnvAttemptTime, c.Rules.Retry.AttemptTime, EnvStartMargin, EnvHandoverMargin, c.AttemptLeft())
+	for name, url := range map[string]string{EnvSourceURL: c.SourceURL, EnvRecoveryURL: c.RecoveryURL, EnvDLQURL: c.DLQURL} {
+		r.Check(!strings.HasSuffix(url, ".fifo"), "%s is a FIFO queue, which keeps no delay of single messages: use a standard queue", name)
+	}
 	r.Check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
 		EnvHopDelay, c.HopDelay, topology.MaxDelay)
 	r.Check(c.LeftBackoffCap >= c.LeftBackoffBase && c.LeftBackoffCap <= topology.MaxVisibility,
@@ -130,4 +153,22 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		return Config{}, fmt.Errorf("worker configuration: %w", err)
 	}
 	return c, nil
+}
+
+// AttemptLeft is the least time that an attempt has which is started.
+func (c Config) AttemptLeft() time.Duration { return c.StartMargin - c.HandoverMargin }
+
+// grace is how long an attempt may take to return when its time is over. It is a part of the hand-over's.
+func (c Config) grace() time.Duration { return c.HandoverMargin / 4 }
+
+// answerMargin is the time at the very end that is kept for the response.
+func (c Config) answerMargin() time.Duration { return c.HandoverMargin / 8 }
+
+// CheckKind says whether a kind's own numbers fit the invocation.
+func (c Config) CheckKind(d job.Description) error {
+	if t := d.Attempts.Time; t > c.AttemptLeft() {
+		return fmt.Errorf("kind %s wants %v for an attempt, but one that is started has only %s - %s = %v",
+			d.Name, t, EnvStartMargin, EnvHandoverMargin, c.AttemptLeft())
+	}
+	return nil
 }

@@ -104,8 +104,8 @@ type story struct {
 	entries map[string]ledger.Entry
 	effects map[string]int
 	putBack map[string]int
-	strikes map[string]ledger.Strikes
-	excuse  map[string]int // invocations by which a message may have been convicted
+	strikes map[string]map[string]time.Time // by message and token
+	deaths  map[string]int                  // of invocations that had struck a message
 	serial  int
 	home    bool // the operator
 	wrong   []string
@@ -160,7 +160,7 @@ func drawStory(rt *rapid.T) *story {
 func (s *story) clear() {
 	s.serial, s.home, s.wrong, s.told = 0, false, nil, nil
 	s.said, s.moved, s.entries, s.effects = map[string]int{}, map[string]bool{}, map[string]ledger.Entry{}, map[string]int{}
-	s.putBack, s.strikes, s.excuse = map[string]int{}, map[string]ledger.Strikes{}, map[string]int{}
+	s.putBack, s.strikes, s.deaths = map[string]int{}, map[string]map[string]time.Time{}, map[string]int{}
 	s.queues = map[job.Queue]map[string]*simMessage{job.Source: {}, job.Recovery: {}, job.DLQ: {}}
 }
 
@@ -347,7 +347,7 @@ func (l *life) end(where ...any) {
 		l.dead = true
 		l.tell("%s dies at %v", l.name, where)
 		for id := range l.open {
-			l.excuse[id]++
+			l.deaths[id]++
 		}
 	}
 }
@@ -400,10 +400,8 @@ func (l *life) move(to job.Queue, m lanes.Move) {
 	if m.Delay < 0 || m.Delay > topology.MaxDelay {
 		l.breaks("%s is delayed by %v", m.Message.ID, m.Delay)
 	}
-	// A copy of a convicted message goes to the DLQ with its entry's story; only the convict itself is judged.
-	if e := l.entries[j.key]; m.Message.Memory.Cause == job.CauseCrash && e.IsolatedMessageID == m.Message.ID &&
-		j.temper != killer && l.excuse[m.Message.ID] < ledger.ConvictAt {
-		l.breaks("%s is convicted, and died with %d invocations", m.Message.ID, l.excuse[m.Message.ID])
+	if to == job.DLQ && m.Message.Memory.Cause == job.CauseCrash && l.deaths[m.Message.ID] < ledger.ConvictAt {
+		l.breaks("%s is convicted, and %d invocations died with it", m.Message.ID, l.deaths[m.Message.ID])
 	}
 	if m.Message.Memory.MessageID == "" || to == job.DLQ && m.Message.Memory.Cause == "" {
 		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)
@@ -455,60 +453,47 @@ func (l *life) ReadStrikes(_ context.Context, id string) (ledger.Strikes, error)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := l.strikes[id]
-	st.MessageID = id
+	st := ledger.Strikes{Kind: "sim"}
+	for _, token := range slices.Sorted(maps.Keys(l.strikes[id])) {
+		st.Ends = append(st.Ends, l.strikes[id][token])
+	}
 	return st, nil
 }
 
-func (l *life) Strike(_ context.Context, old ledger.Strikes, end time.Time) (ledger.Strikes, error) {
-	next := old
-	next.Ends = append(slices.Clone(old.Ends), end)
-	return l.putStrikes("strike", old, next)
-}
-
-func (l *life) NameStrikes(_ context.Context, old ledger.Strikes, key, subject, kind string) (ledger.Strikes, error) {
-	next := old
-	next.Key, next.Subject, next.Kind = key, subject, kind
-	return l.putStrikes("name", old, next)
-}
-
-func (l *life) ClearStrikes(_ context.Context, old ledger.Strikes) error {
-	next := old
-	next.Ends = nil
-	_, err := l.putStrikes("clear", old, next)
-	return err
-}
-
-func (l *life) putStrikes(what string, old, next ledger.Strikes) (ledger.Strikes, error) {
-	id := old.MessageID
-	f := l.call(what, id)
+func (l *life) Strike(_ context.Context, id, token, _ string, end time.Time) error {
+	f := l.call("strike", id)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next.Version = old.Version + 1
-	fits := l.strikes[id].Version == old.Version
-	if fits && f != undone {
-		l.strikes[id] = next
-		l.tell("%s: %s, %d strikes", id, what, len(next.Ends))
-	}
-	switch {
-	// A death at this very call counted those that were open before it.
-	case what == "strike" && f == unanswered && l.dead, what == "clear" && (f != done || !fits):
-		l.excuse[id]++
-	case what == "strike" && f != undone && fits:
-		l.open[id] = true
-		if f == unanswered { // the worker does not know of it and will not clear it
-			l.excuse[id]++
+	if f != undone {
+		if l.strikes[id] == nil {
+			l.strikes[id] = map[string]time.Time{}
 		}
-	case what == "clear":
-		delete(l.open, id)
+		l.strikes[id][token] = end
+		if l.dead {
+			l.deaths[id]++ // at this very call
+		}
+		l.open[id] = true
+		l.tell("%s: struck by %s, %d strikes", id, token, len(l.strikes[id]))
 	}
 	if f != done {
-		return ledger.Strikes{}, ledger.ErrUnavailable
+		return ledger.ErrUnavailable
 	}
-	if !fits {
-		return ledger.Strikes{}, ledger.ErrContended
+	return nil
+}
+
+func (l *life) ClearStrike(_ context.Context, id, token string) error {
+	f := l.call("clear", id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f != undone {
+		delete(l.strikes[id], token)
+		delete(l.open, id)
+		l.tell("%s: cleared, %d strikes", id, len(l.strikes[id]))
 	}
-	return next, nil
+	if f != done {
+		return ledger.ErrUnavailable
+	}
+	return nil
 }
 
 func (l *life) Get(_ context.Context, key string) (ledger.Entry, error) {
@@ -557,8 +542,8 @@ func (s *story) write(key string, e ledger.Entry) {
 		s.breaks("%s was final and is written", key)
 	case e.Attempts < old.Attempts || e.Redrives < old.Redrives || e.Version != old.Version+1:
 		s.breaks("%s goes from %+v to %+v", key, old, e)
-	case !lastFailure(e).Equal(lastFailure(old)) && e.Attempts != old.Attempts+1:
-		s.breaks("%s failed and goes from %d attempts to %d", key, old.Attempts, e.Attempts)
+	case !lastFailure(e).Equal(lastFailure(old)) && e.Attempts+e.Throttles != old.Attempts+old.Throttles+1:
+		s.breaks("%s failed and goes from %d attempts and %d throttles to %d and %d", key, old.Attempts, old.Throttles, e.Attempts, e.Throttles)
 	case e.Attempts-e.BudgetFrom > s.config.Rules.Retry.MaxAttempts,
 		e.Status == ledger.Isolated && e.Cause == job.CauseAttempts && e.Attempts-e.BudgetFrom < s.config.Rules.Retry.MaxAttempts:
 		s.breaks("%s is %s by cause %q with %d attempts since it was opened", key, e.Status, e.Cause, e.Attempts-e.BudgetFrom)

@@ -4,76 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
+	"acklast/internal/telemetry"
 )
 
-// The ends of a step. A move's outcome stands only once handOver has it confirmed.
-
-func (s *step) acknowledge(detail string, duplicate bool) {
-	s.outcome, s.detail, s.duplicate, s.err = job.Acknowledged, detail, duplicate, nil
-}
-
-func (s *step) leave(err error) {
-	s.outcome, s.err, s.moves = job.Left, err, false
-}
-
-func (s *step) hand(to job.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
-	s.outcome, s.to, s.moves = outcome, to, true
-	s.move = lanes.Move{Message: withMemory(s.Message, memory), Delay: delay}
-}
-
-func withMemory(m job.Message, memory job.Memory) job.Message {
-	m.Memory = memory
-	return m
-}
-
-// memory is what a move tells of the job: the message's own memory without the story of an earlier
-// isolation.
-func (s *step) memory() job.Memory {
-	m := s.Memory
-	m.FirstSent = s.FirstSent()
-	if m.MessageID == "" {
-		m.MessageID = s.ID
-	}
-	return m.Cleared()
-}
-
-// waitForNewer sends on what only a newer version of this program can read. Once the roll-out is over,
-// a worker of that version gets it; no attempt is spent, and nothing is counted.
-func (h *Handler) waitForNewer(s *step, err error) {
-	s.err = err
-	s.hand(job.Recovery, job.Deferred, s.memory(), h.config.HopDelay)
-}
-
-// unread says what becomes of a delivery when the ledger did not answer, or not in a way that this
-// version understands.
-func (h *Handler) unread(s *step, err error) {
-	var newer *job.NewerError
-	if errors.As(err, &newer) {
-		h.waitForNewer(s, err)
-		return
-	}
-	s.leave(err)
-}
-
-// readBody reads the body to its job. A body that cannot be read is on its way to the DLQ, a service's test
-// message is through, and the answer is false.
-func (h *Handler) readBody(s *step) bool {
-	var err error
-	s.read, err = h.kinds.Read(s.Body)
-	s.Envelope, s.Key, s.Subject, s.Payload = s.read.Envelope, s.read.Key, s.read.Subject, s.read.Payload
+// readEnvelope decodes the body as far as no kind's code is needed. It returns false when the step has
+// its outcome: the body cannot be read, or is a service's test message.
+func (h *Handler) readEnvelope(s *step) bool {
+	envelope, err := job.Decode([]byte(s.Body))
 	if errors.Is(err, job.ErrProbe) {
 		s.probe = true
 		s.acknowledge("probe", false)
 		return false
 	}
 	if err != nil {
-		h.isolateWithoutEntry(s, job.AsFailure(err))
+		h.isolateAlone(s, job.AsFailure(err), "")
+		return false
+	}
+	s.Envelope = envelope
+	return true
+}
+
+// readPayload reads the job by its kind's own code. It returns false when the step has its outcome: the
+// kind is not known, or cannot read its payload.
+func (h *Handler) readPayload(s *step) (ok bool) {
+	// The same bytes would panic again, and there is no key yet under which attempts could be counted.
+	defer func() {
+		if p := recover(); p != nil {
+			h.log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
+			h.isolateAlone(s, &job.Failure{Class: job.ClassUnknown, Err: fmt.Errorf("panic while reading the payload: %v", p)}, "")
+			ok = false
+		}
+	}()
+	read, err := h.kinds.ReadPayload(s.Envelope)
+	if errors.Is(err, job.ErrUnknownKind) && s.Lane == job.Source {
+		// During a roll-out an older worker may get a newer producer's job. A newer one gets it next.
+		h.defers(s, s.carried(), h.config.RolloutWait, err)
+		return false
+	}
+	if err == nil {
+		s.Digest, err = job.Digest(s.Envelope.Payload, read.Kind.Volatile)
+	}
+	s.read, s.Key, s.Subject, s.Payload = read, read.Key, read.Subject, read.Payload
+	if err != nil {
+		h.isolateAlone(s, job.AsFailure(err), "")
 		return false
 	}
 	return true
@@ -81,29 +61,33 @@ func (h *Handler) readBody(s *step) bool {
 
 // decide takes a job to its outcome.
 func (h *Handler) decide(ctx context.Context, s *step) {
-	// A retry or deferral whose memory did not fit, or was tampered with: the ledger knows its hops.
+	// A retry or deferral whose memory did not fit, or was tampered with: the ledger knows its counts.
 	if s.Lane == job.Recovery && s.Memory == (job.Memory{}) && !h.remember(ctx, s) {
 		return
 	}
 	if s.Memory.Run != "" && !h.checkRun(ctx, s) {
 		return
 	}
-	// Only a message that was on the DLQ tells a cause. Its entry comes before its due time: its hops
-	// are those of an earlier life.
+	// Only messages that have been on the DLQ carry a cause. Read the entry before checking NotBefore: the
+	// counts are from an earlier opening.
 	if s.Memory.Cause != "" && !h.arrive(ctx, s) {
 		return
 	}
-	if now := h.now(); s.Envelope.NotBefore.After(now) {
-		h.postpone(ctx, s, s.Envelope.NotBefore, nil)
+	if ahead := s.Envelope.NotBefore.Sub(h.now()); ahead > 0 {
+		if ahead > h.config.MaxAhead {
+			h.isolateFor(ctx, s, job.Rejected, job.CausePermanent,
+				fmt.Sprintf("it is due in %v, more than the %v that a job can wait here", ahead.Round(time.Minute), h.config.MaxAhead))
+			return
+		}
+		h.wait(s, s.Envelope.NotBefore, nil)
 		return
 	}
-	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) {
-		h.expire(ctx, s)
+	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) && h.expire(ctx, s) {
 		return
 	}
 	// Twice at most: a job that was put back runs after its entry is reopened.
 	for range 2 {
-		res := s.read.Kind.Run(ctx, s.Delivery)
+		res := h.attempt(ctx, s)
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:
 			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)
@@ -112,7 +96,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 			h.postpone(ctx, s, res.Until, res.Err)
 			return
 		case job.Unconfirmed:
-			s.leave(res.Err)
+			h.unread(s, res.Err)
 			return
 		case job.FoundIsolated:
 			if !h.arrive(ctx, s) {
@@ -123,26 +107,32 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 			return
 		}
 	}
-	h.postpone(ctx, s, time.Time{}, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
+	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
 }
 
-// fail records a failed attempt and sends the job to its next attempt or to the DLQ.
+// fail takes a failed attempt to the job's next attempt or to the DLQ.
 func (h *Handler) fail(ctx context.Context, s *step, err error) {
 	if err == nil {
 		err = errors.New("the attempt failed without an error")
 	}
-	f := job.AsFailure(err)
-	s.class, s.err = f.Class, err
+	var conflict *ledger.ConflictError
 	switch {
+	case errors.Is(err, errStuck):
+		h.stuck(ctx, s, err)
 	case errors.Is(err, ledger.ErrUnavailable):
-		s.class = ""
-		s.leave(err)
-		return
-	case ctx.Err() != nil:
-		// The invocation ran out of time, which says nothing about the job.
-		s.leave(fmt.Errorf("attempt cut short: %w", err))
-		return
+		h.unread(s, err)
+	case errors.As(err, &conflict):
+		h.isolateConflict(s, conflict)
+	default:
+		ctx, cancel := h.recording(ctx)
+		defer cancel()
+		h.record(ctx, s, job.AsFailure(err))
 	}
+}
+
+// record writes a failed attempt.
+func (h *Handler) record(ctx context.Context, s *step, f *job.Failure) {
+	s.class, s.err = f.Class, f
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
 		return h.config.Rules.For(s.read.Kind.Attempts).Fail(e, s.Delivery, f, h.now(), h.random())
 	})
@@ -158,56 +148,102 @@ func (h *Handler) fail(ctx context.Context, s *step, err error) {
 	}
 }
 
-// postpone sends the job to the recovery lane until a time, or for a short while if there is none.
-// It spends a hop; when there are none left the job is isolated.
+// postpone defers a job of which nothing was attempted: until a time, or because of contention if there
+// is none.
 func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why error) {
-	s.err = why
-	m := s.memory()
-	m.Hops++
-	if !lanes.Fits(withMemory(s.Message, m)) {
-		e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) { return h.config.Rules.Hop(e, s.Delivery) })
-		if err != nil {
-			h.refused(ctx, s, e, err)
-			return
-		}
-		m.Hops = e.Hops
+	var newer *job.NewerError
+	switch {
+	case errors.As(why, &newer):
+		h.waitForNewer(s, why)
+	case until.IsZero():
+		h.contend(ctx, s, why)
+	default:
+		h.wait(s, until, why)
 	}
-	if m.Hops > h.config.MaxHops {
-		h.isolateFor(ctx, s, job.CauseHops, fmt.Sprintf("deferred %d times", h.config.MaxHops))
-		return
-	}
-	var delay time.Duration
-	if until.IsZero() {
-		delay = h.config.Rules.Retry.Backoff(m.Hops, 0, h.random())
-	} else {
-		delay = until.Sub(h.now())
-	}
-	// Never zero: the message would come back before anything changed.
+}
+
+// wait defers the job until a time. It counts nothing.
+func (h *Handler) wait(s *step, until time.Time, why error) {
+	h.defers(s, s.memory(), until.Sub(h.now()), why)
+}
+
+// waitForNewer defers what only a newer version of this program can read. Once the roll-out is over, a
+// worker of that version gets it.
+func (h *Handler) waitForNewer(s *step, err error) {
+	h.defers(s, s.carried(), h.config.HopDelay, err)
+}
+
+// defers sends the message to the recovery lane. The delay is never zero: the message would come back
+// before anything changed.
+func (h *Handler) defers(s *step, m job.Memory, delay time.Duration, why error) {
+	s.class, s.err = "", why
 	s.hand(job.Recovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.config.HopDelay), time.Second))
 }
 
-// expire ends a job that is too late to run.
-func (h *Handler) expire(ctx context.Context, s *step) {
+// contend defers a job that conflicting writes stopped, and counts it. It isolates the job when the count
+// is spent and enough time has passed since the first.
+func (h *Handler) contend(ctx context.Context, s *step, why error) {
+	m := s.memory()
+	m.Contentions++
+	if m.ContendedFrom.IsZero() {
+		m.ContendedFrom = h.now()
+	}
+	if !lanes.Fits(withMemory(s.Message, m)) {
+		ctx, cancel := h.recording(ctx)
+		defer cancel()
+		e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) { return h.config.Rules.Contend(e, s.Delivery, h.now()) })
+		if err != nil && !errors.Is(err, ledger.ErrContended) {
+			h.refused(ctx, s, e, err)
+			return
+		}
+		m.Contentions, m.ContendedFrom = max(e.Contentions, 1), e.ContendedFrom
+	}
+	if m.Contentions > h.config.MaxContentions && h.now().Sub(m.ContendedFrom) >= h.config.ContentionTime {
+		h.isolateFor(ctx, s, "", job.CauseContention, fmt.Sprintf("deferred %d times by conflicting writes, since %s",
+			m.Contentions-1, m.ContendedFrom.UTC().Format(time.RFC3339)))
+		return
+	}
+	h.defers(s, m, retry.Contention(m.Contentions, h.random()), why)
+}
+
+// expire ends a job that is too late to run. It returns false when a call of the job has no known
+// outcome: its kind then looks that up.
+func (h *Handler) expire(ctx context.Context, s *step) bool {
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
 		return h.config.Rules.Finish(e, s.Delivery, ledger.Expired, "expired", h.now())
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, ledger.ErrUnresolved):
+		return false
+	case err != nil:
 		h.refused(ctx, s, e, err)
-		return
+	default:
+		s.expired = true
+		s.acknowledge(e.Outcome, false)
 	}
-	s.acknowledge(e.Outcome, false)
+	return true
 }
 
-// isolateFor isolates a job that did not fail an attempt now.
-func (h *Handler) isolateFor(ctx context.Context, s *step, cause job.Cause, reason string) {
+// isolateFor isolates a job that did not fail an attempt now. An empty class is that of the last failure.
+func (h *Handler) isolateFor(ctx context.Context, s *step, class job.Class, cause job.Cause, reason string) {
+	ctx, cancel := h.recording(ctx)
+	defer cancel()
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		class := e.LastClass
-		if class == "" {
-			class = job.Transient // nothing failed but time
+		of := class
+		if of == "" {
+			of = e.LastClass
 		}
-		return h.config.Rules.Isolate(e, s.Delivery, class, cause, reason, h.now())
+		if of == "" {
+			of = job.Transient // nothing failed but time
+		}
+		return h.config.Rules.Isolate(e, s.Delivery, of, cause, reason, h.now())
 	})
 	if err != nil {
+		if errors.Is(err, ledger.ErrContended) {
+			// It would count again and come back here.
+			h.defers(s, s.memory(), retry.Contention(h.config.MaxContentions, h.random()), err)
+			return
+		}
 		h.refused(ctx, s, e, err)
 		return
 	}
@@ -223,6 +259,7 @@ func (h *Handler) change(ctx context.Context, s *step, transition func(ledger.En
 // found.
 func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err error) {
 	var notYet *ledger.NotYetError
+	var conflict *ledger.ConflictError
 	switch {
 	case errors.Is(err, ledger.ErrFinal):
 		s.class = ""
@@ -230,97 +267,15 @@ func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err erro
 	case errors.Is(err, ledger.ErrIsolated):
 		if h.sort(ctx, s, e) {
 			// Put back, and reopened just now: the next delivery runs it, in time and with its budget.
-			h.postpone(ctx, s, time.Time{}, nil)
+			h.wait(s, h.now(), nil)
 		}
+	case errors.As(err, &conflict):
+		h.isolateConflict(s, conflict)
 	case errors.As(err, &notYet):
 		h.postpone(ctx, s, notYet.Until, err)
 	case errors.Is(err, ledger.ErrContended):
-		h.postpone(ctx, s, time.Time{}, err)
+		h.contend(ctx, s, err)
 	default:
 		h.unread(s, err)
 	}
-}
-
-// arrive looks at the entry of a job that is isolated or was. It returns true when the job may run,
-// else the step has its outcome.
-func (h *Handler) arrive(ctx context.Context, s *step) bool {
-	e, err := h.ledger.Get(ctx, s.Key)
-	if err != nil {
-		h.unread(s, err)
-		return false
-	}
-	return h.sort(ctx, s, e)
-}
-
-// remember fills in from the entry what a message on the recovery lane should have told itself. It
-// returns false when that was impossible, or when the entry has the job's outcome.
-func (h *Handler) remember(ctx context.Context, s *step) bool {
-	e, err := h.ledger.Get(ctx, s.Key)
-	if err != nil {
-		h.unread(s, err)
-		return false
-	}
-	if e.Status.Final() || e.Status == ledger.Isolated {
-		return h.sort(ctx, s, e)
-	}
-	s.Memory.Attempt, s.Memory.Hops, s.Memory.Redrives, s.Memory.Run, s.Memory.FirstSent = e.Attempts, e.Hops, e.Redrives, e.Run, e.FirstSent
-	return true
-}
-
-// sort says by its entry what a delivery is, and reopens the entry if the job was put back.
-func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
-	switch {
-	case e.Status.Final():
-		s.acknowledge(e.Outcome, true)
-		return false
-	case e.Status != ledger.Isolated:
-		s.Memory.Hops = 0 // opened since: what the message counted belongs to an earlier life
-		return true
-	}
-	switch h.config.Rules.Arrive(e, s.Delivery) {
-	case ledger.PutBack:
-	case ledger.Exhausted:
-		h.isolate(s, e, job.CauseGeneration)
-		return false
-	default:
-		h.isolate(s, e, e.Cause)
-		return false
-	}
-	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.config.Rules.Reopen(e, s.Delivery, h.now())
-	})
-	switch {
-	case errors.Is(err, ledger.ErrFinal):
-		s.acknowledge(e.Outcome, true)
-		return false
-	case errors.Is(err, ledger.ErrContended):
-		h.postpone(ctx, s, time.Time{}, err)
-		return false
-	case err != nil:
-		h.unread(s, err)
-		return false
-	}
-	s.Memory.Hops, s.Memory.Attempt, s.Memory.Redrives = 0, e.Attempts, e.Redrives
-	return true
-}
-
-// isolate sends the message to the DLQ with its entry's story.
-func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
-	m := e.Memory(s.memory())
-	m.Cause = cause
-	if m.Class == job.Crashed {
-		m.Key = s.Key // nobody should read this body to find it
-	}
-	s.class, s.cause = m.Class, cause
-	s.hand(job.DLQ, job.Isolated, m, 0)
-}
-
-// isolateWithoutEntry sends a body without a key to the DLQ. There is nothing to record it under: the
-// message is the record.
-func (h *Handler) isolateWithoutEntry(s *step, f *job.Failure) {
-	m := s.memory()
-	m.Class, m.Cause, m.Error, m.At = f.Class, job.CauseOf(f.Class), f.Error(), h.now().UTC()
-	m.Fingerprint = job.Fingerprint(job.SafeText(m.Error))
-	s.class, s.cause, s.err = m.Class, m.Cause, f
-	s.hand(job.DLQ, job.Isolated, m, 0)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/aws/aws-lambda-go/events"
 
 	"acklast"
@@ -24,7 +26,15 @@ func TestSampleEvents(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("samples %v, %v", files, err)
 	}
-	catalogue := acklast.Reading(kinds.All()...)
+	var reading []job.Kind
+	for _, k := range kinds.All() {
+		reading = append(reading, job.Kind{Description: acklast.Describe(k)[0], Read: func(payload []byte) (job.Contents, error) {
+			key, err := k.KeyOf(jsontext.Value(payload))
+			subject, _ := job.SubjectOf(key)
+			return job.Contents{Key: key, Subject: subject}, err
+		}})
+	}
+	catalogue := job.NewCatalogue(reading...)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			raw, err := os.ReadFile(file)

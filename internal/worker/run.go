@@ -42,7 +42,8 @@ func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
 func (h *Handler) checkRun(ctx context.Context, s *step) bool {
 	revoked, err := s.runs.revoked(ctx, s.Memory.Run)
 	if err != nil {
-		s.leave(fmt.Errorf("whether run %s is revoked: %w", job.SafeText(s.Memory.Run), err))
+		// Whatever the reason, the run's table is the ledger's neighbour.
+		h.unread(s, fmt.Errorf("whether run %s is revoked: %w: %w", job.SafeText(s.Memory.Run), ledger.ErrUnavailable, err))
 		return false
 	}
 	if !revoked {

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -87,12 +88,15 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	}
 }
 
-func TestUnreadableRunIsLeft(t *testing.T) {
+func TestUnreadableRunIsHandedBack(t *testing.T) {
 	b := newBench(t)
-	b.runs.fail = ledger.ErrUnavailable
-	failed, _ := b.handle(b.redriven("1", "r-1"), b.record("fresh", body("2")))
-	if !slices.Equal(failed, []string{"m-1"}) || b.ledger.entries["test/1"].Version != 4 || b.ran.Load() != 1 {
-		t.Errorf("failed %v, entry %+v", failed, b.ledger.entries["test/1"])
+	b.runs.fail = errors.New("table not found")
+	failed, err := b.handle(b.redriven("1", "r-1"), b.record("fresh", body("2")))
+	if err != nil || len(failed) != 0 || b.ledger.entries["test/1"].Version != 4 || b.ran.Load() != 1 {
+		t.Errorf("failed %v, %v, entry %+v", failed, err, b.ledger.entries["test/1"])
+	}
+	if m := b.last(job.Recovery, 1).Message.Memory; m.Run != "r-1" || m.Outages != 1 {
+		t.Errorf("memory %+v", m)
 	}
 }
 

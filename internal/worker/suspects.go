@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"acklast/internal/job"
 	"acklast/internal/ledger"
-	"acklast/internal/retry"
 	"acklast/internal/telemetry"
 )
 
@@ -23,110 +24,109 @@ const noDeadline = 15 * time.Minute
 
 // A job that kills the process takes its batch down with it, and at low traffic the same ten messages
 // come back together. So suspects run one at a time, those with the fewest strikes first, and what is
-// done is flushed before the next one starts: a death repeats nothing of the others'. Each runs between
-// a strike and its clearing. Whoever arrives with two strikes is convicted, without being read.
+// done is flushed before the next one starts: a death repeats nothing of the others'. A delivery that
+// arrives with two strikes is convicted: its kind's code does not run.
 //
-//	others ─▶ flush ─▶ strike ─▶ read, run ─▶ clear ─▶ flush ─▶ strike ─▶ ...
-//	                     └── death: the strike stays, and counts once the invocation must be over
+//	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload, run ─▶ flush ─▶ clear ─▶ next
+//	                                      └── death: the strike stays, and counts once the invocation must be over
+//
+// A strike is cleared whatever became of its message: SQS confirms a deletion also when it has delivered
+// the message again meanwhile and keeps it. Until the clearing is confirmed, no other suspect starts,
+// because its death would leave this strike behind.
 func (h *Handler) suspects(ctx context.Context, suspects []*step) {
+	var group errgroup.Group
+	group.SetLimit(h.config.Concurrency)
 	for _, s := range suspects {
-		s.strikes.MessageID = s.ID
-		found, err := h.ledger.ReadStrikes(ctx, s.ID)
-		if err != nil {
-			s.leave(fmt.Errorf("not started: %w", err))
-			s.settled = true
-			continue
-		}
-		s.strikes = found
+		group.Go(func() error {
+			h.guarded(ctx, s, h.readStrikes)
+			return nil
+		})
 	}
+	_ = group.Wait() // an error ends in its step
 	slices.SortStableFunc(suspects, func(a, b *step) int { return cmp.Compare(len(a.strikes.Ends), len(b.strikes.Ends)) })
+	blocked := false
 	for _, s := range suspects {
-		if s.settled {
-			continue
+		switch {
+		case !s.examined: // its strikes could not be read
+		case blocked, h.unsafe.Load():
+			// Code that did not return may still end the process.
+			h.defers(s, s.carried(), time.Second, errors.New("not started: an attempt before it did not come to its end"))
+		default:
+			h.guarded(ctx, s, h.suspect)
 		}
-		h.guarded(ctx, s, h.suspect)
 		h.flush(ctx, []*step{s})
+		blocked = !h.clear(ctx, s) || blocked
 	}
 }
 
-// suspect convicts a delivery or runs it between a strike and its clearing.
-func (h *Handler) suspect(ctx context.Context, s *step) {
-	if s.strikes.Counting(h.now(), h.config.LeaseSkew) >= ledger.ConvictAt {
-		h.convict(ctx, s)
-		return
-	}
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = h.now().Add(noDeadline)
-	}
+func (h *Handler) readStrikes(ctx context.Context, s *step) {
 	var err error
-	if s.strikes, err = h.ledger.Strike(ctx, s.strikes, end.Add(h.config.HandoverMargin)); err != nil {
-		s.leave(fmt.Errorf("not started: %w", err))
+	if s.strikes, err = h.ledger.ReadStrikes(ctx, s.ID); err != nil {
+		h.unread(s, fmt.Errorf("not started: %w", err))
 		return
 	}
-	// Also after a panic, which is a return too: what is cleared here is what a death leaves behind.
-	defer h.clear(ctx, s)
-	h.attempt(ctx, s)
+	s.examined = true
 }
 
-// attempt runs the record between reading and deciding, naming the job with its strikes in between.
-func (h *Handler) attempt(ctx context.Context, s *step) {
-	defer s.recover(h.log)
-	if !h.readBody(s) {
+// suspect convicts a delivery, or runs its job after a strike.
+func (h *Handler) suspect(ctx context.Context, s *step) {
+	if !h.readEnvelope(s) {
 		return
 	}
-	named, err := h.ledger.NameStrikes(ctx, s.strikes, s.Key, s.Subject, s.Envelope.Kind)
-	if err != nil {
-		s.leave(fmt.Errorf("not started: %w", err))
+	if s.strikes.Counting(h.now(), h.config.LeaseSkew) >= ledger.ConvictAt {
+		h.convict(s)
 		return
 	}
-	s.strikes = named
-	h.decide(ctx, s)
+	if h.kinds.Known(s.Envelope.Kind) { // otherwise no kind's code runs
+		end, ok := ctx.Deadline()
+		if !ok {
+			end = h.now().Add(noDeadline)
+		}
+		s.struck = true // perhaps also if there is an error
+		if err := h.ledger.Strike(ctx, s.ID, s.Token, s.Envelope.Kind, end.Add(h.config.HandoverMargin)); err != nil {
+			h.unread(s, fmt.Errorf("not started: %w", err))
+			return
+		}
+	}
+	h.run(ctx, s)
 }
 
-// clear takes the strikes back. A delivery that is left would come back with a strike it does not
-// deserve if that is not confirmed; it goes to the recovery lane instead, where it has a new id.
-func (h *Handler) clear(ctx context.Context, s *step) {
-	ctx = context.WithoutCancel(ctx) // the attempt's time may be over, the hand-over's is not
-	ctx, cancel := context.WithTimeout(ctx, h.config.HandoverMargin/2)
-	defer cancel()
-	err := h.ledger.ClearStrikes(ctx, s.strikes)
-	if err == nil || s.outcome != job.Left {
-		return
+// convict isolates a delivery whose job kills the process. The message is the only record: the job's key
+// is the kind's to read, and the kind's code may be what kills.
+func (h *Handler) convict(s *step) {
+	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
+		s.read.Kind.Name = s.Envelope.Kind
 	}
-	left := s.err
-	m := s.memory()
-	m.Hops++
-	if m.Hops > h.config.MaxHops {
-		return // isolating it would need the ledger that just failed
-	}
-	delay := retry.Left(h.config.LeftBackoffBase, h.config.LeftBackoffCap, s.ReceiveCount)
-	s.hand(job.Recovery, job.Deferred, m, retry.WholeSeconds(delay, h.config.HopDelay))
-	s.err = fmt.Errorf("strikes not cleared (%w), left because: %w", err, left)
+	h.isolateAlone(s, &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}, "")
 }
 
-// convict isolates a delivery whose job kills the process, without reading its body.
-func (h *Handler) convict(ctx context.Context, s *step) {
-	reason := fmt.Sprintf("%d invocations died with this message", len(s.strikes.Ends))
-	crashed := &job.Failure{Class: job.Crashed, Err: errors.New(reason)}
-	s.class, s.err = job.Crashed, crashed
-	s.Key, s.Subject, s.Envelope.Kind = s.strikes.Key, s.strikes.Subject, s.strikes.Kind
-	s.read.Kind.Name = s.strikes.Kind
-	if s.Key == "" {
-		h.isolateWithoutEntry(s, crashed)
-		return
+// clear takes the step's own strike back. While that is not confirmed, it also tries to hand a message over
+// that was left, because it then has a new id. It returns false when the time is over before the strike is
+// cleared.
+func (h *Handler) clear(ctx context.Context, s *step) bool {
+	if !s.struck {
+		return true
 	}
-	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		return h.config.Rules.Convict(e, s.Delivery, reason, h.now())
-	})
-	switch {
-	case errors.Is(err, ledger.ErrIsolated) && h.config.Rules.Arrive(e, s.Delivery) == ledger.PutBack:
-		// Put back since, and it kills again: it is not reopened.
-		h.isolate(s, e, job.CauseCrash)
-	case err != nil:
-		h.refused(ctx, s, e, err)
-	default:
-		h.isolate(s, e, e.Cause)
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.config.grace()))
+		defer cancel()
+	}
+	for pause := h.config.grace() / 8; ; pause *= 2 {
+		err := h.ledger.ClearStrike(ctx, s.ID, s.Token)
+		if err == nil {
+			s.struck = false
+			return true
+		}
+		if s.outcome == job.Left {
+			left := s.err
+			h.unread(s, fmt.Errorf("%w: strike not cleared: %w", ledger.ErrUnavailable, err))
+			s.err = errors.Join(left, s.err)
+		}
+		h.flush(ctx, []*step{s})
+		if h.pause(ctx, min(pause, h.config.grace())) != nil {
+			return false
+		}
 	}
 }
 
@@ -134,16 +134,20 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 // repeats none of it.
 func (h *Handler) flush(ctx context.Context, steps []*step) {
 	h.handOver(ctx, steps)
-	done := map[job.Queue][]job.Message{}
+	done := map[job.Queue][]*step{}
 	for _, s := range steps {
 		s.settled = true
-		if s.outcome != job.Left && s.Lane != job.Unknown && s.ReceiptHandle != "" {
-			done[s.Lane] = append(done[s.Lane], s.Message)
+		if s.outcome != job.Left && s.Lane != job.Unknown && s.ReceiptHandle != "" && !s.deleted {
+			done[s.Lane] = append(done[s.Lane], s)
 		}
 	}
-	for lane, messages := range done {
+	for lane, gone := range done {
+		messages := make([]job.Message, len(gone))
+		for i, s := range gone {
+			messages[i] = s.Message
+		}
 		for i, err := range h.lanes.Delete(ctx, lane, messages) {
-			if err != nil {
+			if gone[i].deleted = err == nil; err != nil {
 				// Lambda deletes it at the end, or its redelivery finds the work done.
 				h.log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())
 			}

@@ -12,12 +12,15 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -37,9 +40,8 @@ type Ledger interface {
 	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
 
 	ReadStrikes(ctx context.Context, messageID string) (ledger.Strikes, error)
-	Strike(ctx context.Context, old ledger.Strikes, end time.Time) (ledger.Strikes, error)
-	NameStrikes(ctx context.Context, old ledger.Strikes, key, subject, kind string) (ledger.Strikes, error)
-	ClearStrikes(ctx context.Context, old ledger.Strikes) error
+	Strike(ctx context.Context, messageID, token, kind string, end time.Time) error
+	ClearStrike(ctx context.Context, messageID, token string) error
 }
 
 // Lanes is what the worker uses of the queues.
@@ -62,6 +64,9 @@ type Dependencies struct {
 	Random func() float64
 	// Token returns a new owner token.
 	Token func() string
+	// Exit ends the process. Invoke calls it, after the response was sent, if code of a kind still runs
+	// that did not return in time.
+	Exit func()
 }
 
 // Handler is the worker's Lambda handler.
@@ -76,13 +81,20 @@ type Handler struct {
 	now     func() time.Time
 	random  func() float64
 	token   func() string
+	exit    func()
+	pause   func(context.Context, time.Duration) error
+
+	// unsafe says that nothing more may start in this process: code of a kind still runs, or a strike that
+	// must go could not be cleared.
+	unsafe atomic.Bool
 }
 
 // New returns a handler.
 func New(c Config, d Dependencies) *Handler {
 	return &Handler{
 		config: c, ledger: d.Ledger, lanes: d.Lanes, runs: d.Runs, kinds: d.Kinds,
-		metrics: d.Metrics, log: d.Log, now: d.Now, random: d.Random, token: d.Token,
+		metrics: d.Metrics, log: d.Log, now: d.Now, random: d.Random, token: d.Token, exit: d.Exit,
+		pause: retry.Sleep,
 	}
 }
 
@@ -90,8 +102,43 @@ func New(c Config, d Dependencies) *Handler {
 // Errors metric shows it. For SQS it is the same as reporting every record.
 var errEverythingLeft = errors.New("every record of the batch was left")
 
-// Handle processes one batch. The response is never nil and names each failed message once.
+// Invoke is Handle for a process that must not serve another invocation while code of a kind still runs.
+// Its response then ends the process when Lambda's runtime closes it, which is after it was sent.
+func (h *Handler) Invoke(ctx context.Context, event events.SQSEvent) (any, error) {
+	response, err := h.Handle(ctx, event)
+	if !h.unsafe.Load() || err != nil && !errors.Is(err, errEverythingLeft) {
+		return response, err
+	}
+	body, err := json.Marshal(response)
+	if err != nil {
+		return response, err
+	}
+	return &lastResponse{Reader: bytes.NewReader(body), exit: h.exit}, nil
+}
+
+// lastResponse is a response after which the process ends.
+type lastResponse struct {
+	*bytes.Reader
+	exit func()
+}
+
+// ContentType is what Lambda's runtime asks for.
+func (*lastResponse) ContentType() string { return "application/json" }
+
+// Close ends the process.
+func (r *lastResponse) Close() error {
+	r.exit()
+	return nil
+}
+
+// Handle processes one batch. The response is never nil and names each failed message once. It returns
+// before the invocation ends, whatever hangs: everything runs under a context that ends a little earlier.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-h.config.answerMargin()))
+		defer cancel()
+	}
 	steps := make([]*step, len(event.Records))
 	known := newRuns(h.runs)
 	var suspects, others []*step
@@ -125,38 +172,22 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	return h.conclude(ctx, steps)
 }
 
-// step is what is known of one record, and in the end its one outcome.
-type step struct {
-	job.Delivery
-	read job.Decoded
-	runs *runs
-
-	outcome   job.Outcome
-	duplicate bool
-	probe     bool // a service's test message
-	detail    string
-	class     job.Class
-	cause     job.Cause
-	err       error
-
-	// A move to another queue; the outcome holds once it is confirmed.
-	to    job.Queue
-	move  lanes.Move
-	moves bool
-
-	// settled says that the step is through: its move, if any, was sent or refused.
-	settled bool
-	strikes ledger.Strikes
-
-	// newer says that our own attribute has a format of a newer version.
-	newer *job.NewerError
-}
+// largest is a memory with every field at its usual length. A message that has room for it has room for
+// ours: an error's text is left out where it does not fit.
+var largest = func() job.Memory {
+	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
+	return job.Memory{
+		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
+		FirstSent: at, ContendedFrom: at, OutageFrom: at, At: at, Class: job.Transient, Cause: job.CauseContention,
+	}
+}()
 
 // open reads what the record tells without its body. Its outcome starts as left: a record of which
 // nothing else becomes known is not acknowledged.
 func (h *Handler) open(r events.SQSMessage) *step {
 	message, memoryErr := message(r)
 	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.token()}, outcome: job.Left}
+	s.NoRoom = !lanes.Fits(withMemory(message, largest))
 	if errors.As(memoryErr, &s.newer) {
 		return s
 	}
@@ -181,6 +212,7 @@ func (h *Handler) lane(queueARN string) job.Queue {
 func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context, *step)) {
 	defer s.recover(h.log)
 	if deadline, ok := ctx.Deadline(); ok {
+		deadline = deadline.Add(h.config.answerMargin()) // the invocation's own
 		if left := deadline.Sub(h.now()); left < h.config.StartMargin {
 			s.leave(fmt.Errorf("not started: %v of the invocation left, less than %v", left.Round(time.Millisecond), h.config.StartMargin))
 			return
@@ -194,12 +226,15 @@ func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context
 
 // run takes a record from its bytes to its outcome.
 func (h *Handler) run(ctx context.Context, s *step) {
-	if h.readBody(s) {
+	if s.Envelope.Kind == "" && !h.readEnvelope(s) {
+		return
+	}
+	if h.readPayload(s) {
 		h.decide(ctx, s)
 	}
 }
 
-// recover turns a panic of the record into a delivery that is left. It must be deferred.
+// recover turns a panic of our own code into a delivery that is left. It must be deferred.
 func (s *step) recover(log *slog.Logger) {
 	if p := recover(); p != nil {
 		s.leave(fmt.Errorf("panic: %v", p))
@@ -209,7 +244,7 @@ func (s *step) recover(log *slog.Logger) {
 
 // handOver sends the steps' moves, a batch per queue, and leaves what is not confirmed.
 func (h *Handler) handOver(ctx context.Context, steps []*step) {
-	for _, to := range []job.Queue{job.Recovery, job.DLQ} {
+	for _, to := range []job.Queue{job.Recovery, job.DLQ, job.Source} {
 		var going []*step
 		var moves []lanes.Move
 		for _, s := range steps {
@@ -293,6 +328,8 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	}
 	o := telemetry.Observation{
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
+		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
+		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict,
 	}
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.now()

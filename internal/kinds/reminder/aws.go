@@ -92,9 +92,11 @@ type onWire struct {
 	err  error
 }
 
-// Do makes the request.
+// Do makes the request on a connection of its own. A connection that is kept may have been closed by SES
+// meanwhile, for instance while the process was frozen. A request on it fails after it was written, and
+// since SES has no look-up, a person would have to decide.
 func (w *onWire) Do(req *http.Request) (*http.Response, error) {
-	w.used = true
+	w.used, req.Close = true, true
 	res, err := acklast.OneRequest(w.next, req)
 	w.err = err
 	return res, err

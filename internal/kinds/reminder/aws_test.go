@@ -177,6 +177,31 @@ func TestSESAnswersOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// No e-mail is written to a connection that SES may have closed.
+func TestSESUsesEveryConnectionOnce(t *testing.T) {
+	var connections atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, `{"MessageId":"m-1"}`)
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	p := ses(t, srv.URL)
+	for range 3 {
+		if _, err := p.Send(t.Context(), "acklast-0123", mail()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if connections.Load() != 3 {
+		t.Errorf("%d connections for 3 e-mails", connections.Load())
+	}
+}
+
 // When nothing left the machine the e-mail is not accepted, and nobody has to decide.
 func TestSESWithoutAConnection(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"acklast"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
 )
@@ -83,7 +82,7 @@ func TestPayload(t *testing.T) {
 	if err != nil || !e.NotBefore.Equal(t0) || !e.Deadline.Equal(p.ExpiresAt) {
 		t.Errorf("envelope %+v, %v", e, err)
 	}
-	read, err := acklast.Reading(reminder.Kind()).Read(body)
+	read, err := job.Define(job.Definition[reminder.Payload](reminder.Definition())).Read(e.Payload)
 	if err != nil || read.Payload != any(p) {
 		t.Errorf("read %+v, %v", read.Payload, err)
 	}

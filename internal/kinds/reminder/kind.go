@@ -20,8 +20,10 @@ const table = "subscriptions"
 // Kind is the kind of job that sends a reminder. A late reminder expires by its own expiry and not by
 // the envelope's deadline: the effect first finds out about an earlier call, and a reminder that was put
 // back has another deadline than its body says.
-func Kind() acklast.Kind {
-	return acklast.Define(acklast.Definition[Payload]{
+func Kind() acklast.Kind { return acklast.Define(definition(), start) }
+
+func definition() acklast.Definition[Payload] {
+	return acklast.Definition[Payload]{
 		Name: KindName,
 		Key: func(p Payload) (string, []string) {
 			return p.ReminderID, []string{string(p.Channel), p.TemplateVersion}
@@ -34,7 +36,7 @@ func Kind() acklast.Kind {
 		Grants:      grants,
 		Environment: variables,
 		Samples:     []acklast.Sample{{Name: "reminder-send", Body: sample}},
-	}, start)
+	}
 }
 
 func start(_ context.Context, s acklast.Services) (acklast.Runner[Payload], error) {

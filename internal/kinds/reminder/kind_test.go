@@ -1,6 +1,7 @@
 package reminder_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -219,4 +220,23 @@ func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	if !json.Valid([]byte(d.Samples[0].Body)) {
 		t.Error("the sample is no JSON")
 	}
+}
+
+// The worker's promises, with a provider that can do everything: one reminder, whatever is repeated or lost.
+func TestTheKindKeepsTheWorkersPromises(t *testing.T) {
+	provider := box(t, fakeprovider.Options{Deduplicates: true, LooksUp: true})
+	before := 0
+	acklast.CheckKind(t, reminder.Kind(), acklast.CheckOptions{
+		Getenv: environment(map[string]string{
+			reminder.EnvProvider: "http", reminder.EnvURL: provider.URL(), reminder.EnvKeyWindow: "24h",
+			reminder.EnvDeduplicates: "true", reminder.EnvLooksUp: "true",
+		}),
+		Seed: func(ctx context.Context, s acklast.Services) error {
+			provider.Forget()
+			before = len(provider.Accepted(""))
+			return reminder.NewSubscriptions(s.DynamoDB, s.Table("subscriptions")).Put(ctx,
+				reminder.Subscription{ID: "sub-7", Plan: "pro", RenewsAt: time.Date(2026, 12, 4, 10, 0, 0, 0, time.UTC)})
+		},
+		Effects: func() int { return len(provider.Accepted("")) - before },
+	})
 }

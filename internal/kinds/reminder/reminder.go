@@ -7,14 +7,10 @@
 package reminder
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"acklast"
-	"acklast/internal/job"
 )
 
 // KindName is the kind of the job that sends a reminder.
@@ -91,24 +87,22 @@ func (p Payload) check() error {
 
 // Key returns the key of the job: a reminder on a channel in a version of its template.
 func (p Payload) Key() (string, error) {
-	return job.Key(KindName, p.ReminderID, string(p.Channel), p.TemplateVersion)
+	return acklast.Key(KindName, p.ReminderID, string(p.Channel), p.TemplateVersion)
 }
 
-// Job returns the body of the job that sends the reminder, for its producer. Its budget by time ends
-// with the reminder's expiry.
+// Message returns the job that sends the reminder, for its producer. Its budget by time ends with the
+// reminder's expiry.
+func (p Payload) Message(notBefore time.Time) (acklast.Message, error) {
+	return acklast.Message{Kind: KindName, Payload: p, NotBefore: notBefore, Deadline: p.ExpiresAt}, p.check()
+}
+
+// Job returns the body of that message.
 func (p Payload) Job(notBefore time.Time) (string, error) {
-	if err := p.check(); err != nil {
+	m, err := p.Message(notBefore)
+	if err != nil {
 		return "", err
 	}
-	payload, err := json.Marshal(p)
-	if err != nil {
-		return "", fmt.Errorf("encode payload: %w", err)
-	}
-	body, err := json.Marshal(job.Envelope{Kind: KindName, NotBefore: notBefore, Deadline: p.ExpiresAt, Payload: payload})
-	if err != nil {
-		return "", fmt.Errorf("encode job: %w", err)
-	}
-	return string(body), nil
+	return m.Body()
 }
 
 // precision is that of the subscriptions table. A payload's time may have more digits, and a writer may

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"acklast"
-	"acklast/internal/dynamo"
 )
 
 // Subscription is what the subscriptions table says about a subscription. Another service owns the table.
@@ -55,7 +54,7 @@ func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error
 		TableName: &s.table, Key: item{"subscription_id": str(id)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return Subscription{}, fmt.Errorf("read subscription: %w", dynamo.Translate(err))
+		return Subscription{}, fmt.Errorf("read subscription: %w", acklast.DynamoDBError(err))
 	}
 	if len(out.Item) == 0 {
 		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNotFound)
@@ -79,7 +78,7 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 		unsubscribed: &types.AttributeValueMemberL{Value: off},
 	}})
 	if err != nil {
-		return fmt.Errorf("put subscription: %w", dynamo.Translate(err))
+		return fmt.Errorf("put subscription: %w", acklast.DynamoDBError(err))
 	}
 	return nil
 }

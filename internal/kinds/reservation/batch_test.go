@@ -18,7 +18,7 @@ func (w *world) together(holds ...reservation.Hold) []acklast.Tried {
 	bodies := make([]string, len(holds))
 	for i, h := range holds {
 		var err error
-		if bodies[i], err = h.Job(); err != nil {
+		if bodies[i], err = h.Job().Body(); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestEachJobOfABatchHasItsOwnEnd(t *testing.T) {
 		}, acklast.Duplicate, reservation.Released, 1},
 		"missing": {func(*world, reservation.Hold) {}, acklast.Failed, "", 0},
 		"not stale yet": {func(w *world, h reservation.Hold) {
-			h.ExpiresAt = h.ExpiresAt.Add(time.Hour)
+			h.ExpiresAt, h.Deadline = h.ExpiresAt.Add(time.Hour), h.Deadline.Add(time.Hour)
 			w.hold(h)
 		}, acklast.Waiting, "", 0},
 	}

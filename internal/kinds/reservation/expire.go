@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"time"
 
 	"acklast"
 
@@ -22,7 +24,7 @@ func Kind() acklast.Kind {
 	return acklast.Define(acklast.Definition[Payload]{
 		Name:  KindName,
 		Key:   func(p Payload) (string, []string) { return p.ReservationID, []string{p.CommandID} },
-		Check: Payload.check,
+		Check: Payload.Check,
 		Late:  acklast.RunLate,
 		Tables: []acklast.Table{
 			{Name: reservations, PartitionKey: "reservation_id"},
@@ -37,7 +39,7 @@ func Kind() acklast.Kind {
 		},
 		Samples: []acklast.Sample{{Name: "reservation-expire", Body: sample}},
 	}, func(_ context.Context, s acklast.Services) (acklast.Runner[Payload], error) {
-		return &expirer{store: NewStore(s.DynamoDB, nil, s.Stack, s.Now)}, nil
+		return &expirer{store: NewStore(s.DynamoDB, s.Table, s.Now)}, nil
 	})
 }
 
@@ -45,6 +47,25 @@ func Kind() acklast.Kind {
 type expirer struct {
 	store *Store
 	queue perResource
+}
+
+// Explain says how the reservation stands.
+func (x *expirer) Explain(ctx context.Context, reservationID string) ([]acklast.Fact, error) {
+	r, err := x.store.Get(ctx, reservationID)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return []acklast.Fact{
+		{Name: "reservation", Value: r.ReservationID},
+		{Name: "state", Value: string(r.State)},
+		{Name: "command", Value: r.CommandID},
+		{Name: "resource", Value: r.ResourceID},
+		{Name: "units", Value: strconv.FormatInt(r.Units, 10)},
+		{Name: "expires", Value: r.ExpiresAt.Format(time.RFC3339Nano)},
+		{Name: "updated", Value: r.UpdatedAt.Format(time.RFC3339Nano)},
+	}, nil
 }
 
 // startOvers bounds how often a job looks again at a reservation that moved under its eyes; each

@@ -8,10 +8,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/go-json-experiment/json"
 
-	"acklast/internal/dynamo"
-	"acklast/internal/job"
+	"acklast"
 )
 
 // Hold asks for units of a resource until a time.
@@ -23,29 +21,28 @@ type Hold struct {
 	Deadline time.Time
 }
 
-// Sender sends a job's message to the source lane. It returns nil only when SQS confirmed it.
-type Sender func(ctx context.Context, body string, notBefore time.Time) error
+// Producer is what a desk uses of an acklast.Client.
+type Producer interface {
+	// Check says whether Send would refuse the message as it is.
+	Check(m acklast.Message) error
+	Send(ctx context.Context, m acklast.Message) error
+	Transact(ctx context.Context, items ...types.TransactWriteItem) error
+	// Runnable is a transaction's condition that the job with the key can still run.
+	Runnable(key string) types.TransactWriteItem
+}
 
 // Desk places and confirms holds: the producer's side.
 type Desk struct {
-	store *Store
-	send  Sender
+	store    *Store
+	producer Producer
 }
 
-// NewDesk returns a desk that sends its expiry jobs with send.
-func NewDesk(s *Store, send Sender) *Desk { return &Desk{store: s, send: send} }
+// NewDesk returns a desk.
+func NewDesk(s *Store, p Producer) *Desk { return &Desk{store: s, producer: p} }
 
-// Job returns the body of the job that expires the hold.
-func (h Hold) Job() (string, error) {
-	payload, err := json.Marshal(h.Payload)
-	if err != nil {
-		return "", fmt.Errorf("encode payload: %w", err)
-	}
-	body, err := json.Marshal(job.Envelope{Kind: KindName, NotBefore: h.ExpiresAt, Deadline: h.Deadline, Payload: payload})
-	if err != nil {
-		return "", fmt.Errorf("encode job: %w", err)
-	}
-	return string(body), nil
+// Job returns the job that expires the hold.
+func (h Hold) Job() acklast.Message {
+	return acklast.Message{Kind: KindName, Payload: h.Payload, NotBefore: h.ExpiresAt, Deadline: h.Deadline}
 }
 
 // Hold takes the units, in three steps of which each may be the last one that happens: the
@@ -58,24 +55,23 @@ func (h Hold) Job() (string, error) {
 // job was faster, or the table's or queue's own.
 //
 // After ErrNoCapacity the reservation stays placing until its job is due: were it freed at once for
-// another command, that job would find a stranger and raise a false alarm.
+// another command, that job would find a foreign hold and raise a false alarm.
 func (k *Desk) Hold(ctx context.Context, h Hold) error {
-	if err := h.check(); err != nil {
+	if err := h.Check(); err != nil {
 		return err
 	}
 	h.ExpiresAt = h.ExpiresAt.UTC().Truncate(time.Millisecond)
-	body, err := h.Job()
-	if err != nil {
-		return err
-	}
 	key, err := h.Key()
 	if err != nil {
 		return err
 	}
+	if err := k.producer.Check(h.Job()); err != nil {
+		return err // before anything is written
+	}
 	if held, err := k.place(ctx, h); held || err != nil {
 		return err
 	}
-	if err := k.send(ctx, body, h.ExpiresAt); err != nil {
+	if err := k.producer.Send(ctx, h.Job()); err != nil {
 		return fmt.Errorf("send the expiry of reservation %s: %w", h.ReservationID, err)
 	}
 	return k.take(ctx, h, key)
@@ -85,7 +81,7 @@ func (k *Desk) Hold(ctx context.Context, h Hold) error {
 // held is true when that call even took the units.
 func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
 	s := k.store
-	err = s.ledger.Transact(ctx, types.TransactWriteItem{Put: &types.Put{
+	err = k.producer.Transact(ctx, types.TransactWriteItem{Put: &types.Put{
 		TableName: &s.reservations,
 		Item: item{
 			"reservation_id": str(h.ReservationID), "command_id": str(h.CommandID), "resource_id": str(h.ResourceID),
@@ -99,7 +95,7 @@ func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
 			":expired": str(string(Expired)), ":abandoned": str(string(Abandoned)), ":command": str(h.CommandID),
 		},
 	}})
-	var refused *dynamo.ItemError
+	var refused *acklast.RefusedError
 	if !errors.As(err, &refused) {
 		return false, wrap("place reservation "+h.ReservationID, err)
 	}
@@ -122,8 +118,8 @@ func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
 // take makes the reservation held and takes the units, if its job can still run.
 func (k *Desk) take(ctx context.Context, h Hold, key string) error {
 	s := k.store
-	err := s.ledger.Transact(ctx, s.change(h.Payload, Placing, Held), s.takeUnits(h.Payload), s.ledger.Runnable(key))
-	var refused *dynamo.ItemError
+	err := k.producer.Transact(ctx, s.change(h.Payload, Placing, Held), s.takeUnits(h.Payload), k.producer.Runnable(key))
+	var refused *acklast.RefusedError
 	if !errors.As(err, &refused) {
 		return wrap("take reservation "+h.ReservationID, err)
 	}
@@ -153,7 +149,7 @@ func (k *Desk) take(ctx context.Context, h Hold, key string) error {
 // is safe. Its errors are ErrNotFound, a *StateError, or the table's own.
 func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) error {
 	s := k.store
-	err := s.ledger.Transact(ctx, types.TransactWriteItem{Update: &types.Update{
+	err := k.producer.Transact(ctx, types.TransactWriteItem{Update: &types.Update{
 		TableName:                &s.reservations,
 		Key:                      item{"reservation_id": str(reservationID)},
 		UpdateExpression:         aws.String("SET #state = :confirmed, #updated = :now"),
@@ -164,7 +160,7 @@ func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) err
 			":now": num(s.now().UnixMilli()),
 		},
 	}})
-	var refused *dynamo.ItemError
+	var refused *acklast.RefusedError
 	if !errors.As(err, &refused) {
 		return wrap("confirm reservation "+reservationID, err)
 	}

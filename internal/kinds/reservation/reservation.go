@@ -20,7 +20,7 @@ import (
 	"fmt"
 	"time"
 
-	"acklast/internal/job"
+	"acklast"
 )
 
 // KindName is the kind of the job that expires a hold.
@@ -58,24 +58,25 @@ type Payload struct {
 	Units      int64  `json:"units"`
 }
 
-func (p Payload) check() error {
-	if err := job.CheckID("reservationId", p.ReservationID); err != nil {
+// Check returns what is wrong with a payload; its error wraps that of acklast.Invalid.
+func (p Payload) Check() error {
+	if err := acklast.CheckID("reservationId", p.ReservationID); err != nil {
 		return err
 	}
-	if err := job.CheckID("commandId", p.CommandID); err != nil {
+	if err := acklast.CheckID("commandId", p.CommandID); err != nil {
 		return err
 	}
-	if err := job.CheckID("resourceId", p.ResourceID); err != nil {
+	if err := acklast.CheckID("resourceId", p.ResourceID); err != nil {
 		return err
 	}
 	if p.Units < 1 || p.Units > MaxUnits {
-		return job.InvalidPayload("units is %d, want 1 to %d", p.Units, int64(MaxUnits))
+		return acklast.Invalid("units is %d, want 1 to %d", p.Units, int64(MaxUnits))
 	}
 	return nil
 }
 
 // Key returns the key of the job that expires the hold.
-func (p Payload) Key() (string, error) { return job.Key(KindName, p.ReservationID, p.CommandID) }
+func (p Payload) Key() (string, error) { return acklast.Key(KindName, p.ReservationID, p.CommandID) }
 
 // Reservation is one reservation as it is stored.
 type Reservation struct {

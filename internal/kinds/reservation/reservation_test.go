@@ -66,16 +66,10 @@ func newWorld(t *testing.T) *world {
 	w.db, w.names = db, names
 	t.Cleanup(func() { w.faults.Close(); _ = aws.Close() })
 
-	w.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{Now: w.clock, Pause: func(context.Context, time.Duration) error { return nil }})
-	w.store = reservation.NewStore(db, w.ledger, names.Stack, w.clock)
-	w.desk = reservation.NewDesk(w.store, func(_ context.Context, body string, _ time.Time) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.send == nil {
-			w.sent = append(w.sent, body)
-		}
-		return w.send
-	})
+	w.ledger = dynamo.New(db, names.LedgerTable, dynamo.Options{Now: w.clock})
+	w.store = reservation.NewStore(db, names.Table, w.clock)
+	client := acklast.NewClient(cfg, stack, func(o *acklast.ClientOptions) { o.Now = w.clock })
+	w.desk = reservation.NewDesk(w.store, producer{client, w})
 	services := acklast.NewServices(cfg, stack, w.clock)
 	if w.expirer, err = reservation.Kind().Start(t.Context(), services); err != nil {
 		t.Fatal(err)
@@ -84,6 +78,25 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// producer is the stack's client, but for sending.
+type producer struct {
+	*acklast.Client
+	w *world
+}
+
+func (p producer) Send(_ context.Context, m acklast.Message) error {
+	body, err := m.Body()
+	if err != nil {
+		return err
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.w.send == nil {
+		p.w.sent = append(p.w.sent, body)
+	}
+	return p.w.send
 }
 
 func (w *world) clock() time.Time {
@@ -123,7 +136,7 @@ var deliveries struct {
 // deliver runs one delivery of the hold's job.
 func (w *world) deliver(h reservation.Hold) acklast.Tried {
 	w.Helper()
-	body, err := h.Job()
+	body, err := h.Job().Body()
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -343,7 +356,7 @@ func TestHoldRefusesAUsedCommand(t *testing.T) {
 	w.wantResult(w.deliver(second), acklast.Committed, reservation.Released)
 
 	again := first
-	again.ExpiresAt = due.Add(time.Hour)
+	again.ExpiresAt, again.Deadline = due.Add(time.Hour), due.Add(2*time.Hour)
 	if err := w.desk.Hold(t.Context(), again); !errors.Is(err, reservation.ErrCommandUsed) {
 		t.Errorf("Hold() = %v, want %v", err, reservation.ErrCommandUsed)
 	}
@@ -488,7 +501,7 @@ func TestCancellationReasons(t *testing.T) {
 	}{
 		{"conflict once", []string{none, none, conflict}, 1, acklast.Committed},
 		{"conflict every time", []string{conflict, none, none}, 3, acklast.Waiting},
-		{"throttled once", []string{none, "ThrottlingError", none}, 1, acklast.Committed},
+		{"throttled", []string{none, "ThrottlingError", none}, 1, acklast.Unconfirmed},
 		{"no reasons once", nil, 1, acklast.Committed},
 		{"no reasons every time", nil, 3, acklast.Waiting},
 		// The engine's own state contradicts these reasons: what is read afterwards decides.

@@ -11,9 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"acklast/internal/dynamo"
-	"acklast/internal/ledger"
-	"acklast/internal/topology"
+	"acklast"
 )
 
 // API is what the store uses of the DynamoDB client.
@@ -23,18 +21,9 @@ type API interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
-// Ledger commits reservations together with the entries of their jobs.
-type Ledger interface {
-	Commit(ctx context.Context, c ledger.Completion, own ...types.TransactWriteItem) error
-	Transact(ctx context.Context, items ...types.TransactWriteItem) error
-	// Runnable is a transaction's condition that the job with the key can still run.
-	Runnable(key string) types.TransactWriteItem
-}
-
 // Store keeps reservations and resources in DynamoDB.
 type Store struct {
 	db                      API
-	ledger                  Ledger
 	reservations, resources string
 	now                     func() time.Time
 }
@@ -45,10 +34,10 @@ const (
 	resources    = "resources"
 )
 
-// NewStore returns a store on the stack's tables. The ledger is only for a Desk and may be nil.
-func NewStore(db API, l Ledger, stack string, now func() time.Time) *Store {
-	names := topology.NamesOf(stack)
-	return &Store{db: db, ledger: l, reservations: names.Table(reservations), resources: names.Table(resources), now: now}
+// NewStore returns a store on a stack's tables. table returns the physical name of one of them, as the
+// method Table of acklast.Services and of acklast.Client does.
+func NewStore(db API, table func(name string) string, now func() time.Time) *Store {
+	return &Store{db: db, reservations: table(reservations), resources: table(resources), now: now}
 }
 
 type item = map[string]types.AttributeValue
@@ -100,7 +89,7 @@ func (s *Store) get(ctx context.Context, table, key, id string) (item, error) {
 		TableName: &table, Key: item{key: str(id)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return nil, dynamo.Translate(err)
+		return nil, acklast.DynamoDBError(err)
 	}
 	if len(out.Item) == 0 {
 		return nil, ErrNotFound
@@ -118,10 +107,10 @@ func (s *Store) CreateResource(ctx context.Context, resourceID string, capacity 
 		ConditionExpression:      aws.String("attribute_not_exists(#id)"),
 		ExpressionAttributeNames: map[string]string{"#id": "resource_id"},
 	})
-	if cond := (*dynamo.ConditionError)(nil); errors.As(dynamo.Translate(err), &cond) {
+	if exists := (*types.ConditionalCheckFailedException)(nil); errors.As(err, &exists) {
 		return nil
 	}
-	return wrap("create resource "+resourceID, dynamo.Translate(err))
+	return wrap("create resource "+resourceID, acklast.DynamoDBError(err))
 }
 
 // Balances reads every resource and reservation and returns each resource's account. It scans both
@@ -157,7 +146,7 @@ func (s *Store) scan(ctx context.Context, table string, each func(item)) error {
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return fmt.Errorf("scan %s: %w", table, dynamo.Translate(err))
+			return fmt.Errorf("scan %s: %w", table, acklast.DynamoDBError(err))
 		}
 		for _, i := range page.Items {
 			each(i)

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"acklast/internal/redrive"
+)
+
+func newAudit(a *app) *cobra.Command {
+	var payload string
+	cmd := &cobra.Command{
+		Use:   "audit JOB|RUN|PLAN",
+		Short: "Say who did what with a job, a run or a plan",
+		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
+(what the newest 50 runs and discards did with it, and who decided it). With --payload and a discard's id (d-...), print
+the body of one discarded message.`,
+		Example: `  acklast audit r-20261201-100000-1a2b3c4d
+  acklast audit reminder.send/renewal-1042/email/v3
+  acklast audit d-20261201-100000-1a2b3c4d --payload 5d1cf1a5-0000-4000-8000-000000000001`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			r := redrive.Request{Action: "audit"}
+			switch id := args[0]; {
+			case strings.HasPrefix(id, "p-"):
+				r.Plan = id
+			case strings.HasPrefix(id, "r-"), strings.HasPrefix(id, "d-"):
+				r.Run = id
+			default:
+				r.Job = id
+			}
+			if payload != "" {
+				if r.Run == "" {
+					return refuse("--payload needs the id of a discard, such as d-20261201-100000-1a2b3c4d")
+				}
+				r.Message, r.Payload = payload, true
+			}
+			all, err := g.ask(ctx, r)
+			for page := all.NextPage; err == nil && page > 0; {
+				r.Page = page
+				var next redrive.Response
+				if next, err = g.ask(ctx, r); err == nil {
+					all.Audit, page = append(all.Audit, next.Audit...), next.NextPage
+				}
+			}
+			if err != nil {
+				return err
+			}
+			all.NextPage = 0
+			return a.answer(all, func(w io.Writer) {
+				if payload != "" {
+					say(w, "%s\n", all.Body)
+					return
+				}
+				row(w, "AT", "WHAT", "JOB", "MESSAGE", "BY", "WHY")
+				for _, line := range all.Audit {
+					why := line.Why
+					if line.Reason != "" {
+						why = line.Reason
+					}
+					row(w, stamp(line.At), line.What, dash(line.Job), line.Message, dash(line.By), dash(why))
+				}
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&payload, "payload", "", "with a discard: the body of one of its messages, by its id")
+	return cmd
+}

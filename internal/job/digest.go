@@ -1,0 +1,45 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// digestRule names the rule by which a digest is made. Whoever changes the rule changes the name.
+const digestRule = "1"
+
+// Digest returns the digest of a payload: equal for two payloads that say the same, whatever the order
+// of their names and the form of their numbers. The volatile top-level fields do not count. It starts
+// with the id of its rule.
+func Digest(payload jsontext.Value, volatile []string) (string, error) {
+	fields := map[string]jsontext.Value{}
+	if err := json.Unmarshal(payload, &fields); err != nil {
+		return "", invalid("payload: %w", jsonError(err))
+	}
+	for _, name := range volatile {
+		delete(fields, name)
+	}
+	canonical, err := json.Marshal(fields, json.Deterministic(true))
+	if err != nil {
+		return "", invalid("payload: %w", jsonError(err))
+	}
+	// Whole numbers stay as they are: as floats, two large ones could become one.
+	value := jsontext.Value(canonical)
+	if err := value.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+		return "", invalid("payload: %w", jsonError(err))
+	}
+	sum := sha256.Sum256(value)
+	return digestRule + ":" + hex.EncodeToString(sum[:16]), nil
+}
+
+// DigestsDiffer says whether two digests are of different payloads. Digests of different rules, or
+// none, say nothing.
+func DigestsDiffer(a, b string) bool {
+	ruleA, _, okA := strings.Cut(a, ":")
+	ruleB, _, okB := strings.Cut(b, ":")
+	return okA && okB && ruleA == ruleB && a != b
+}

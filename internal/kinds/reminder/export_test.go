@@ -1,0 +1,4 @@
+package reminder
+
+// Definition is what Kind is made of.
+var Definition = definition

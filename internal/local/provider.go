@@ -1,0 +1,35 @@
+package local
+
+import (
+	"cmp"
+	"strconv"
+	"time"
+
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/topology"
+)
+
+const (
+	// providerTimeout is how long one call to the provider may take, at most.
+	providerTimeout = 5 * time.Second
+	// providerWindow is the key window that is told of a provider that never forgets.
+	providerWindow = 24 * time.Hour
+)
+
+// providerEnvironment are the variables by which a kind finds the fake provider. They are the ones that
+// the kind reminder.send reads; another kind finds a fake provider if it reads them too.
+func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topology.Settings) map[string]string {
+	env := map[string]string{
+		"ACKLAST_PROVIDER":     "http",
+		"ACKLAST_PROVIDER_URL": p.URL(),
+		// No longer than the time that an invocation is sure to have left when it starts a record.
+		"ACKLAST_PROVIDER_TIMEOUT":      min(s.StartMargin-s.HandoverMargin, providerTimeout).String(),
+		"ACKLAST_PROVIDER_DEDUPLICATES": strconv.FormatBool(o.Deduplicates),
+		"ACKLAST_PROVIDER_LOOKS_UP":     strconv.FormatBool(o.LooksUp),
+		"ACKLAST_PROVIDER_KEY_WINDOW":   cmp.Or(o.KeyWindow, providerWindow).String(),
+	}
+	if o.Token != "" {
+		env["ACKLAST_PROVIDER_SECRET"] = o.Token
+	}
+	return env
+}

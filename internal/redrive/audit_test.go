@@ -1,0 +1,153 @@
+package redrive_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/redrive"
+)
+
+// steps are the steps and names of an audit's lines, in order.
+func steps(lines []redrive.AuditRecord) (list []string) {
+	for _, line := range lines {
+		list = append(list, fmt.Sprint(line.What, " ", line.By))
+	}
+	return list
+}
+
+func TestEveryActionIsALineOfTheAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.ApprovalAbove = 1
+		b.run = isolatesAgain
+		for i := range 3 {
+			b.isolated(fmt.Sprint("j", i), job.Transient)
+		}
+		step := func(r redrive.Request) redrive.Response {
+			time.Sleep(time.Second)
+			return b.must(r)
+		}
+		plan := step(redrive.Request{Action: "plan", Select: all, By: "ada", Reason: "r"}).Plan
+		step(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "r"})
+		step(redrive.Request{Action: "run", Plan: plan.ID, By: "bob", Reason: "r"})
+		step(redrive.Request{Action: "run", Run: plan.Run, By: "carl", Reason: "r"})
+		step(redrive.Request{Action: "revoke", Run: plan.Run, By: "dora", Reason: "r"})
+		got := steps(step(redrive.Request{Action: "audit", Plan: plan.ID}).Audit)
+		if want := []string{"planned ada", "approved grace", "ran bob", "continued carl", "revoked dora"}; !slices.Equal(got, want) {
+			t.Errorf("audit %q, want %q", got, want)
+		}
+	})
+}
+
+func TestTheAuditOfARunHasEveryLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(40)
+		plan := b.must(planOf(all)).Plan
+		b.must(redrive.Request{Action: "run", Plan: plan.ID})
+		count := map[redrive.Step]int{}
+		for page := 0; ; {
+			got := b.must(redrive.Request{Action: "audit", Run: plan.Run, Page: page})
+			for _, line := range got.Audit {
+				count[line.What]++
+			}
+			if page = got.NextPage; page == 0 {
+				break
+			}
+		}
+		if count["intent"] != 40 || count["sent"] != 40 || count["ran"] != 1 {
+			t.Errorf("lines %v, want 40 intents, 40 sent and who ran it", count)
+		}
+	})
+}
+
+func TestTheAuditOfAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.isolated("a", job.Ambiguous)
+		b.isolated("b", job.Transient)
+		b.must(redrive.Request{Action: "decide", Job: key("a"), Decision: ledger.NotSent, By: "ada", Reason: "r"})
+		time.Sleep(time.Second)
+		b.must(redrive.Request{Action: "run", Plan: b.must(planOf(&redrive.Filter{Subjects: []string{"b"}})).Plan.ID})
+		if got := steps(b.must(redrive.Request{Action: "audit", Job: key("a")}).Audit); !slices.Equal(got, []string{"decided ada"}) {
+			t.Errorf("audit of a: %q", got)
+		}
+		if got := steps(b.must(redrive.Request{Action: "audit", Job: key("b")}).Audit); !slices.Equal(got, []string{"intent ", "sent "}) {
+			t.Errorf("audit of b: %q", got)
+		}
+	})
+}
+
+// A discard by selection takes the count that its author expects.
+func TestDiscardBySelection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for range 12 {
+			b.malformed()
+		}
+		b.isolated("a", job.Transient)
+		r := redrive.Request{Action: "discard", Select: &redrive.Filter{Classes: []job.Class{job.Invalid}}, Count: 11, By: "a", Reason: "b"}
+		b.refused(r, "selects 12 messages, and the request confirms 11")
+		if n := b.on(job.DLQ); n != 13 {
+			t.Errorf("%d on the DLQ after a refusal, want 13", n)
+		}
+		r.Count = 12
+		b.must(r)
+		if n := b.on(job.DLQ); n != 1 {
+			t.Errorf("%d left on the DLQ, want 1", n)
+		}
+	})
+}
+
+// What the ledger does not know any more, and what is in conflict, has a way out as well.
+func TestEveryMessageHasAWayOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		forgotten := b.put(job.DLQ, job.Message{Body: body("gone"), Memory: job.Memory{Class: job.Ambiguous, Cause: job.CauseAmbiguous, At: time.Now()}})
+		b.isolated("a", job.Transient)
+		conflict := b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"a","more":1}}`, Memory: job.Memory{Class: job.Rejected, Cause: "conflict", At: time.Now()}})
+		moved := b.put(job.DLQ, job.Message{Body: body("m")}) // by SQS, without a word of ours
+		got := b.must(redrive.Request{Action: "discard", Messages: []string{forgotten, conflict, moved}, By: "a", Reason: "b"})
+		for _, r := range got.Results {
+			if r.Result != "discarded" {
+				t.Errorf("%s: %s, %s, want discarded", r.Message, r.Result, r.Why)
+			}
+		}
+		if e := b.entry("a"); e.Status != ledger.Isolated || e.Version != 1 {
+			t.Errorf("the entry of the job that the message conflicted with is %s, version %d", e.Status, e.Version)
+		}
+	})
+}
+
+// One run is stopped without stopping others, by anybody.
+func TestStopOneRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(60)
+		plan := b.must(planOf(all)).Plan
+		cohorts := 0
+		b.onSend = func() {
+			if cohorts++; cohorts == 3 {
+				b.must(redrive.Request{Action: "stop", Run: plan.Run, By: "bob", Reason: "wrong"})
+			}
+		}
+		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantHalt(got, redrive.HaltStopped, "stopped by bob: wrong")
+		if cohorts != 3 {
+			t.Errorf("%d cohorts, want 3", cohorts)
+		}
+		if sw := b.must(redrive.Request{Action: "list"}).Switch; sw != nil {
+			t.Errorf("the switch was thrown: %+v", sw)
+		}
+		b.onSend = nil
+		b.wantDone(b.must(redrive.Request{Action: "run", Run: plan.Run}).Run, map[redrive.Ending]int{redrive.Succeeded: 60})
+	})
+}

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
+)
+
+// errAttemptEnded: an attempt was ended because its time was over.
+var errAttemptEnded = errors.New("the attempt took all of its time")
+
+// errStuck: the kind's code did not return although its context has ended.
+var errStuck = errors.New("the attempt did not return when its time was over")
+
+// attempt runs the kind's code once, for at most the attempt's time. A panic is a failed attempt. An
+// attempt that its time ended has failed too, since a dependency that hangs is a failing one. Both keep
+// the mark of an external call whose outcome nobody knows.
+//
+// Go cannot stop code that ignores its context. The attempt waits a little for such code, then goes on
+// without it, and its error is errStuck.
+func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
+	limit := h.config.Rules.For(s.read.Kind.Attempts).Retry.AttemptTime
+	end, short := h.now().Add(limit), false
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
+		end, short = deadline, true // the time before the attempt took a part of its own
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ctx = attemptContext{ctx, end}
+	returned := make(chan job.Result, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				h.log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
+				returned <- job.Result{Err: &job.Failure{Class: job.ClassUnknown, Unresolved: true, Err: fmt.Errorf("panic: %v", p)}}
+			}
+		}()
+		returned <- s.read.Kind.Run(ctx, s.Delivery)
+	}()
+	var result job.Result
+	select {
+	case result = <-returned:
+	case <-ctx.Done():
+		late := time.NewTimer(h.config.grace())
+		defer late.Stop()
+		select {
+		case result = <-returned:
+		case <-late.C:
+			return job.Result{Err: errStuck}
+		}
+	}
+	var classified *job.Failure
+	if result.Verdict != job.Failed || ctx.Err() == nil || errors.As(result.Err, &classified) {
+		return result
+	}
+	if short { // that says nothing about the job
+		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("attempt cut short: %w", result.Err)}
+	}
+	return job.Result{Err: &job.Failure{Class: job.Transient, Unresolved: true, Err: fmt.Errorf("%w, %v: %w", errAttemptEnded, limit, result.Err)}}
+}
+
+// attemptContext tells its deadline by the handler's clock, which is the clock of the kind's code too.
+type attemptContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c attemptContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// stuck decides what becomes of a delivery whose code still runs. If that code holds the job's claim, it
+// may still make its call, so no failure is written: the delivery waits for the end of the lease, and the
+// next claim counts the attempt. Otherwise the attempt has failed. The process must end, so that the code
+// does not go on in a later invocation.
+func (h *Handler) stuck(ctx context.Context, s *step, err error) {
+	h.unsafe.Store(true)
+	ctx, cancel := h.recording(ctx)
+	defer cancel()
+	e, getErr := h.ledger.Get(ctx, s.Key)
+	switch {
+	case getErr != nil:
+		h.unread(s, errors.Join(err, getErr))
+	case e.Status == ledger.Running && e.Owner == s.Token:
+		h.wait(s, e.LeaseUntil, err)
+	default:
+		h.record(ctx, s, &job.Failure{Class: job.Transient, Unresolved: true, Err: err})
+	}
+}
+
+// recording returns a context for the writes that follow an attempt: the attempt's time may be over, and
+// a part of the hand-over's time is for them.
+func (h *Handler) recording(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(h.config.HandoverMargin/2))
+}

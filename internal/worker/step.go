@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+)
+
+// step is what is known of one record, and in the end its one outcome.
+type step struct {
+	job.Delivery
+	read job.Decoded
+	runs *runs
+
+	outcome   job.Outcome
+	duplicate bool
+	probe     bool // a service's test message
+	detail    string
+	class     job.Class
+	cause     job.Cause
+	err       error
+	// outage says that the ledger's trouble handed the message back; expired that the job ended without
+	// running; copied that the message is a copy and not the job that was isolated.
+	outage, expired, copied bool
+
+	// A move to another queue; the outcome holds once it is confirmed.
+	to    job.Queue
+	move  lanes.Move
+	moves bool
+
+	// settled says that the step is through: its move, if any, was sent or refused.
+	settled bool
+	// strikes are those of earlier invocations; examined says that they were read. struck says that this one may have added its own, deleted
+	// that SQS confirmed the message's deletion.
+	strikes         ledger.Strikes
+	examined        bool
+	struck, deleted bool
+
+	// newer says that our own attribute has a format of a newer version.
+	newer *job.NewerError
+}
+
+// The ends of a step. A move's outcome stands only once handOver has it confirmed.
+
+func (s *step) acknowledge(detail string, duplicate bool) {
+	s.outcome, s.detail, s.duplicate, s.err = job.Acknowledged, detail, duplicate, nil
+}
+
+func (s *step) leave(err error) {
+	s.outcome, s.err, s.moves = job.Left, err, false
+}
+
+func (s *step) hand(to job.Queue, outcome job.Outcome, memory job.Memory, delay time.Duration) {
+	s.outcome, s.to, s.moves, s.settled = outcome, to, true, false
+	s.move = lanes.Move{Message: withMemory(s.Message, memory), Delay: delay}
+}
+
+func withMemory(m job.Message, memory job.Memory) job.Message {
+	m.Memory = memory
+	return m
+}
+
+// carried is the message's memory with what every copy of it carries. An earlier isolation's story stays:
+// nobody has compared it with the entry yet.
+func (s *step) carried() job.Memory {
+	m := s.Memory
+	m.FirstSent, m.MessageID = s.FirstSent(), s.OriginalID()
+	return m
+}
+
+// memory is what a move tells of a job whose entry was read: without the story of an earlier isolation or
+// outage.
+func (s *step) memory() job.Memory {
+	m := s.carried().Cleared()
+	m.Outages, m.OutageFrom = 0, time.Time{}
+	return m
+}
+
+// opened takes the counts of an entry that is open, in place of those of an earlier opening.
+func (s *step) opened(e ledger.Entry) {
+	s.Memory.Attempt, s.Memory.Redrives = e.Attempts, e.Redrives
+	s.Memory.Contentions, s.Memory.ContendedFrom = e.Contentions, e.ContendedFrom
+	s.Memory = s.Memory.Cleared()
+}

@@ -1,0 +1,174 @@
+#!/bin/sh
+# Makes a clone of acklast yours: under your own module path and, if you like, with your own default stack.
+#
+# usage: scripts/adopt.sh MODULE [STACK]     renames, and commits the result
+#        scripts/adopt.sh upgrade TAG        renames a later version the same way, and merges it
+#
+# Renamed are the import paths, the module paths in every go.mod, and the default stack. The package, the
+# binary, the message attribute, the metric namespace and the prefix of settings keep the name acklast: they
+# are what messages, alarms and scripts rely on.
+#
+# The branch "upstream" holds what is not yours: each version of acklast, renamed. To merge an upgrade is to
+# merge that branch, in which nothing but acklast's own changes differs. Nothing is fetched or pushed.
+# docs/upgrade.md says more.
+set -eu
+cd "$(dirname "$0")/.."
+
+branch=upstream
+stack_file=internal/topology/topology.go
+scratch=
+
+fail() {
+	printf 'adopt: %s\n' "$@" >&2
+	exit 1
+}
+
+usage() {
+	sed -n 's/^# usage: \(.*\)/usage: \1/p; s/^#        \(scripts.*\)/       \1/p' scripts/adopt.sh >&2
+	exit 2
+}
+
+# module prints the module path of the tree at $1.
+module() { awk '$1 == "module" { gsub(/"/, "", $2); print $2; exit }' "$1/go.mod"; }
+
+# stack prints the default stack of the tree at $1.
+stack() { sed -n 's/^const DefaultStack = "\(.*\)"$/\1/p' "$1/$stack_file"; }
+
+# rewrite puts what an awk program makes of a file in its place. The file keeps its mode.
+rewrite() {
+	file=$1
+	shift
+	awk "$@" "$file" >"$scratch/rewritten"
+	cmp -s "$scratch/rewritten" "$file" || cat "$scratch/rewritten" >"$file"
+}
+
+# rename TREE MODULE STACK renames the tree.
+rename() {
+	tree=$1 to=$2 named=$3
+	from=$(module "$tree")
+	was=$(stack "$tree")
+	[ -n "$from" ] || fail "$tree/go.mod names no module"
+	[ -n "$was" ] || fail "$tree/$stack_file has no DefaultStack"
+	git -C "$tree" ls-files >"$scratch/files"
+	while read -r name; do
+		[ -f "$tree/$name" ] || continue
+		case "$name" in
+		*.go) # only import paths, which are between "import (" and ")", or behind "import"
+			rewrite "$tree/$name" -v from="$from" -v to="$to" '
+				function renamed(line,   at) {
+					if ((at = index(line, "\"" from "\"")) || (at = index(line, "\"" from "/")))
+						return substr(line, 1, at) to substr(line, at + 1 + length(from))
+					return line
+				}
+				/^import \(/ { inside = 1 }
+				inside && /^\)/ { inside = 0 }
+				inside || /^import / { $0 = renamed($0) }
+				{ print }'
+			;;
+		go.mod | */go.mod) # the words module, require and replace are followed by paths
+			rewrite "$tree/$name" -v from="$from" -v to="$to" '
+				{
+					for (i = 1; i <= NF; i++) if ($i == from) {
+						at = match($0, "(^|[ \t])" from "([ \t]|$)")
+						if (at > 1 || substr($0, 1, 1) ~ /[ \t]/) at++
+						$0 = substr($0, 1, at - 1) to substr($0, at + length(from))
+						break
+					}
+					print
+				}'
+			;;
+		esac
+	done <"$scratch/files"
+	rewrite "$tree/$stack_file" -v was="$was" -v named="$named" '
+		$0 == "const DefaultStack = \"" was "\"" { $0 = "const DefaultStack = \"" named "\"" }
+		{ print }'
+	# Import paths are sorted, and another path may sort elsewhere.
+	(cd "$tree" && git ls-files '*.go' | while read -r name; do [ ! -f "$name" ] || echo "$name"; done | xargs gofmt -w)
+}
+
+valid() {
+	case "$1" in
+	*[!A-Za-z0-9./_~-]* | /* | */ | .* | "") fail "$1 is not a module path such as github.com/you/jobs" ;;
+	esac
+	case "$2" in
+	*[!A-Za-z0-9-]* | [!A-Za-z]* | "") fail "$2 is not a stack's name: letters, digits and hyphens, a letter first" ;;
+	esac
+}
+
+clean() {
+	[ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ] || fail "$(pwd -P) is not the top of a git repository: clone acklast first"
+	[ -z "$(git status --porcelain)" ] || fail "there are uncommitted changes: commit or stash them first"
+}
+
+adopt() {
+	to=$1 named=${2:-$(stack .)}
+	valid "$to" "$named"
+	clean
+	! git rev-parse -q --verify "refs/heads/$branch" >/dev/null || fail \
+		"this clone has a branch $branch already, so it is adopted: see docs/upgrade.md for later versions" \
+		"if it is another one, give it another name: git branch -m $branch NAME"
+	rename . "$to" "$named"
+	[ -n "$(git status --porcelain)" ] || fail "this clone is $to with the default stack $named already"
+	git commit -qam "Adopt acklast as $to"
+	git branch "$branch"
+	echo "This is $to now, with the default stack $named, in one commit."
+	echo "The branch $branch marks it for upgrades: push it too. Next: make demo"
+}
+
+upgrade() {
+	tag=$1
+	clean
+	git rev-parse -q --verify "refs/heads/$branch" >/dev/null || fail \
+		"this clone has no branch $branch: adopt it first, or bring the branch from where you pushed it" \
+		"git fetch origin $branch:$branch"
+	version=$(git rev-parse -q --verify "$tag^{commit}") || fail \
+		"there is no version $tag here: git fetch --tags with the address of acklast first"
+
+	# In a working tree of its own: this one keeps what you work on until the merge.
+	tree=$scratch/tree
+	git worktree add -q --detach "$tree" "$branch"
+	to=$(module "$tree")
+	named=$(stack "$tree")
+	git -C "$tree" read-tree -u --reset "$version"
+	rename "$tree" "$to" "$named"
+	git -C "$tree" add -A
+	snapshot=$(git -C "$tree" commit-tree "$(git -C "$tree" write-tree)" -p "$branch" -p "$version" -m "acklast $tag as $to")
+	git worktree remove --force "$tree"
+	base=$(git merge-base HEAD "$branch") || fail "the current branch has nothing in common with $branch"
+	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$snapshot"
+
+	git merge -q --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
+	# What you deleted stays deleted: files that changed there, and new ones in folders you have removed.
+	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
+	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"
+	git diff --name-only --diff-filter=A "$base" "$branch" | while read -r name; do
+		folder=${name%/*}
+		if [ "$folder" != "$name" ] && git cat-file -e "$base:$folder" 2>/dev/null && ! grep -qxF "$folder" "$scratch/folders"; then
+			echo "$name"
+		fi
+	done >>"$scratch/deleted"
+	sort -u "$scratch/deleted" | while read -r name; do
+		git rm -qf --ignore-unmatch -- "$name" >/dev/null
+		echo "stays deleted: $name"
+	done
+	if [ -n "$(git ls-files --unmerged)" ]; then
+		git diff --name-only --diff-filter=U | sed 's/^/in conflict: /'
+		echo "$tag is merged but for these files. Edit them, git add them, and git commit; or go back: git merge --abort"
+		exit 1
+	fi
+	if ! git rev-parse -q --verify MERGE_HEAD >/dev/null; then
+		cat "$scratch/merge"
+		echo "Nothing to merge: this branch has $tag already."
+		return
+	fi
+	git commit -qm "Upgrade acklast to $tag"
+	echo "$tag is merged. Read its part of CHANGELOG.md, then: make test"
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"; git worktree prune' EXIT
+case "${1:-}" in
+upgrade) [ $# -eq 2 ] || usage; upgrade "$2" ;;
+"" | -*) usage ;;
+*) [ $# -le 2 ] || usage; adopt "$@" ;;
+esac
