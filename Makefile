@@ -73,9 +73,10 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and lint the template (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and check template and policies (needs Python)
 	@scripts/test-engines.sh
 	@scripts/ministack-engine.sh
+	@scripts/iam-engine.sh
 	@scripts/cfn-engines.sh
 
 # STACK names the stack, MINISTACK_PORT the port.

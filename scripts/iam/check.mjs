@@ -73,6 +73,9 @@ const allowed = async (principal, call, statements) => {
 	return result.overallResult === "Allowed";
 };
 
+// An action in a statement may end with an asterisk.
+const matches = (pattern, action) => (pattern.endsWith("*") ? action.startsWith(pattern.slice(0, -1)) : action === pattern);
+
 const findings = [];
 for (const call of calls) {
 	const what = `${call.principal}: ${call.action} on ${call.resource}`;
@@ -92,10 +95,24 @@ for (const call of calls) {
 		}
 	}
 }
+// The documentation says the same of each policy and its commands.
+const documentation = readFileSync(here("../../docs/deploy.md"), "utf8");
+for (const policy of template.people()) {
+	const own = Object.keys(commands).filter((name) => name !== "reading" && commands[name].some((list) => list.includes(policy)));
+	const title = policy.replace(/(?<=[a-z])(?=[A-Z])/, "-").toLowerCase();
+	const row = documentation.split("\n").find((line) => line.startsWith(`| *${title}* |`)) ?? "";
+	const told = [...row.matchAll(/`([^`]+)`/g)].map(([, name]) => name);
+	if (told.sort().join() !== own.sort().join()) {
+		findings.push(`docs/deploy.md says of ${title}: ${told.join(", ") || "nothing"}; commands.json says ${own.join(", ")}`);
+	}
+}
+for (const command of Object.keys(commands)) {
+	if (!calls.some((call) => call.principal === command)) findings.push(`no call of "${command}" was recorded`);
+}
 for (const [source, grants] of all) {
 	for (const { statement, used } of grants) {
 		for (const action of [statement.Action].flat()) {
-			if (!used.has(action) && !exceptions.unused[`${source} ${action}`]) {
+			if (![...used].some((one) => matches(action, one)) && !exceptions.unused[`${source} ${action}`]) {
 				findings.push(`not used by any call: ${source} may ${action} on ${[statement.Resource].flat().join(", ")}`);
 			}
 		}
