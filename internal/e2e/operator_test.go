@@ -21,7 +21,7 @@ import (
 
 // tool is the compiled command line, built once.
 var tool = sync.OnceValues(func() (string, error) {
-	root, ok := local.FindCheckout(".")
+	root, ok := local.FindModule(".")
 	if !ok {
 		return "", errors.New("not in a checkout")
 	}
