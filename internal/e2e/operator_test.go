@@ -15,6 +15,7 @@ import (
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
 )
 
@@ -66,6 +67,16 @@ func (o *operator) run(args ...string) (string, int) {
 	cmd := exec.CommandContext(o.Context(), o.binary, args...)
 	var stderr strings.Builder
 	cmd.Env, cmd.Stderr = o.env, &stderr
+	if !deployed() && os.Getenv(envCalls) != "" {
+		words := args[:1]
+		if args[0] == "redrive" {
+			words = args[:2]
+		}
+		p := faults.New(shared.env.Endpoint())
+		defer p.Close()
+		record(p, strings.Join(words, " "), o.names.Stack)
+		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+p.URL())
+	}
 	out, err := cmd.Output()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 		o.Fatalf("%s %s: %v", filepath.Base(o.binary), strings.Join(args, " "), err)

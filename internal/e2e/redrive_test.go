@@ -68,6 +68,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 		Stack: stack, Settings: settings, WorkerBinary: bootstrap, Grace: time.Second, Logs: multi{g.tally, g.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			g.faults = faults.New(endpoint)
+			record(g.faults, "worker", stack)
 			t.Cleanup(g.faults.Close)
 			return g.faults.URL()
 		},
@@ -78,6 +79,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 			},
 			EndpointFor: func(endpoint string) string {
 				g.between = faults.New(endpoint)
+				record(g.between, "redrive", stack)
 				t.Cleanup(g.between.Close)
 				return g.between.URL()
 			},
