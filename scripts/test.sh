@@ -47,7 +47,10 @@ group() {
 # shellcheck disable=SC2046,SC2086 # one word for each package
 whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
-packages() { nice -n 10 "$go" test $race -p 3 -timeout 20m $rest; }
+packages() {
+	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
+		nice -n 10 "$go" test -count 1 ./internal/worker -run '^TestAllocationsPerRecord$' # the race detector allocates too
+}
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
 
 echo "Testing: the whole system, every package, the CDK stack, beside each other; each reports when it ends."

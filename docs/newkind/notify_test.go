@@ -53,6 +53,12 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(http.StatusCreated, map[string]string{"id": s.accepted[key]})
 }
 
+func (s *service) dropping(drop bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop = drop
+}
+
 // A notice reaches the partners' service once, also when the answer is lost.
 func TestNoticesAreSentOnce(t *testing.T) {
 	partners := &service{accepted: map[string]string{}}
@@ -89,11 +95,12 @@ func TestNoticesAreSentOnce(t *testing.T) {
 	want("a copy", try("o-1", "carrier"), acklast.Duplicate, acklast.Sent)
 	want("a partner who left", try("o-2", "left"), acklast.Committed, "partner left")
 
-	partners.drop = true
+	partners.dropping(true)
 	want("a lost answer", try("o-3", "carrier"), acklast.Failed, "")
-	partners.drop = false
+	partners.dropping(false)
 	now = now.Add(10 * time.Minute) // the lease of the first attempt is over
 	want("the next attempt", try("o-3", "carrier"), acklast.Committed, acklast.Sent)
+	partners.mu.Lock()
 	for key, id := range partners.accepted {
 		if id != "n" {
 			t.Errorf("accepted %d times under %s", len(id), key)
@@ -102,6 +109,7 @@ func TestNoticesAreSentOnce(t *testing.T) {
 	if len(partners.accepted) != 2 {
 		t.Errorf("%d notices accepted, want 2", len(partners.accepted))
 	}
+	partners.mu.Unlock()
 	now = time.Date(2026, 12, 4, 10, 0, 0, 0, time.UTC)
 	want("an expired notice", try("o-4", "carrier"), acklast.Committed, acklast.TooLate)
 }

@@ -18,6 +18,8 @@ func TestWhatTheWorkerNeverHandledIsMovedBySQS(t *testing.T) {
 	settings.MaxReceiveCount = 5
 	e := newEmbeddedWith(t, settings, local.DefaultProcesses)
 	mend := e.faults.Add(faults.Rule{Match: mentions(`"TableName"`), Fault: faults.Error(400, "AccessDeniedException", "not authorized")})
+	// Only what cannot be handed back either is left, and spends its receives.
+	mute := e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(400, "InvalidParameterValue", "no")})
 	h := e.hold("forgotten", 2, 0)
 	attributes := map[string]job.Attribute{
 		"tenant": {Type: "Number.int", String: "12"}, "seal": {Type: "Binary.sha", Binary: []byte{0, 1, 0xFE, 0xFF}},
@@ -43,6 +45,7 @@ func TestWhatTheWorkerNeverHandledIsMovedBySQS(t *testing.T) {
 
 	// Put back by hand once the worker is well again, it is a job like any other.
 	mend()
+	mute()
 	e.restore(h)
 	if err := e.queues.Send(t.Context(), job.Source, []lanes.Move{{Message: m.Message}})[0]; err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestValidateSaysWhichInequalityIsBroken(t *testing.T) {
 		{"left backoff", func(s *Settings) { s.LeftBackoffCap = 13 * time.Hour }, "left backoff"},
 		{"memory", func(s *Settings) { s.WorkerMemoryMB = 20480 }, "worker memory is 20480 MB, but Lambda allows 128 to 10240 MB"},
 		{"receives", func(s *Settings) { s.MaxReceiveCount = 5000 }, "maxReceiveCount is 5000, but SQS allows at most 1000"},
-		{"attempt time", func(s *Settings) { s.AttemptTime = 2 * time.Hour }, "attempt time is 2h0m0s, above worker timeout - handover margin = 26s"},
+		{"attempt time", func(s *Settings) { s.AttemptTime = 2 * time.Hour }, "attempt time is 2h0m0s, not between 0 and start margin - handover margin = 6s"},
 		{"attempts", func(s *Settings) { s.MaxAttempts = 0 }, "max attempts is 0"},
 	}
 	for _, tt := range tests {
