@@ -1,9 +1,11 @@
 package stack
 
 import (
+	"archive/zip"
+	"bytes"
 	"fmt"
 	"os"
-	"reflect"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -273,6 +275,35 @@ func TestPropsReachTheTemplate(t *testing.T) {
 	}
 }
 
+// A zip file of a bootstrap is as good as a folder with one.
+func TestCodeMayBeAZipFile(t *testing.T) {
+	var zipped bytes.Buffer
+	archive := zip.NewWriter(&zipped)
+	if _, err := archive.Create("bootstrap"); err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "worker.zip")
+	if err := os.WriteFile(file, zipped.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	app, props, synth := adopter(t)
+	p := props("orders")
+	p.WorkerCode = BuiltAt(file)
+	New(awscdk.NewStack(app, jsii.String("Jobs"), nil), "Default", p)
+	tm := synth("Jobs")
+	key := fmt.Sprint(tm.named(t, "AWS::Lambda::Function", "FunctionName", "orders-worker")["Code"].(map[string]any)["S3Key"])
+	staged, err := os.ReadFile(filepath.Join(*app.Outdir(), "asset."+key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(staged, zipped.Bytes()) {
+		t.Error("the asset is not the zip file")
+	}
+}
+
 func TestCodeIsCheckedByNew(t *testing.T) {
 	app, props, _ := adopter(t)
 	for want, code := range map[string]Code{
@@ -292,24 +323,5 @@ func TestCodeIsCheckedByNew(t *testing.T) {
 			p.WorkerCode = code
 			New(awscdk.NewStack(app, &name, nil), "Default", p)
 		}()
-	}
-}
-
-// Who begins with an alias's comment finds every field of it there.
-func TestAliasesAreDocumented(t *testing.T) {
-	source, err := os.ReadFile("props.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, of := range map[string]reflect.Type{
-		"Numbers": reflect.TypeFor[Numbers](), "Infra": reflect.TypeFor[Infra](), "RedriveNumbers": reflect.TypeFor[RedriveNumbers](),
-	} {
-		before, _, _ := strings.Cut(string(source), "\ntype "+name+" = ")
-		comment := before[strings.LastIndex(before, "\n// "+name+" are "):]
-		for i := range of.NumField() {
-			if field := of.Field(i).Name; !regexp.MustCompile(`\b` + field + `\b`).MatchString(comment) {
-				t.Errorf("the comment of %s does not tell of %s", name, field)
-			}
-		}
 	}
 }
