@@ -37,7 +37,7 @@ build: ## Build the Lambda binaries for arm64 into dist/
 
 .PHONY: test
 test: check node_modules/.package-lock.json ## Run every test that needs only Go and Node.js
-	@GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
+	@$(QUIET) GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
 
 .PHONY: check
 check: ## Check formatting and vet
@@ -73,10 +73,11 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, and lint the template (needs Python)
-	@scripts/test-engines.sh
-	@scripts/ministack-engine.sh
-	@scripts/cfn-engines.sh
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, take a copy over (needs Python)
+	@scripts/timed.sh "adoption" $(GO) test -tags adoption -count 1 -timeout 20m ./internal -run '^TestAdopt'
+	@scripts/timed.sh "second engines" scripts/test-engines.sh
+	@scripts/timed.sh "MiniStack" scripts/ministack-engine.sh
+	@scripts/timed.sh "template" scripts/cfn-engines.sh
 
 # STACK names the stack, MINISTACK_PORT the port.
 .PHONY: ministack-up ministack-deploy ministack-e2e ministack-down

@@ -52,12 +52,18 @@ func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx,
 
 // Define makes a kind of its definition and the constructor of its runner. The constructor is called
 // once per process, and not at all where jobs are only read. Define panics when the definition lacks its
-// name or its key or has wrong metrics, which is a mistake in the program.
+// name or its key or has wrong metrics, or when there is no constructor: these are mistakes in the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
 	kind := job.Define(job.Definition[P](d))
+	if start == nil {
+		panic("acklast: kind " + d.Name + " needs the constructor of its runner")
+	}
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
 		s.late = kind.Late
 		runner, err := start(ctx, s)
+		if err == nil && runner == nil {
+			err = errors.New("its constructor returned no runner")
+		}
 		if err != nil {
 			return job.Kind{}, fmt.Errorf("start kind %s: %w", d.Name, err)
 		}
@@ -105,7 +111,8 @@ func (k Kind) KeyOf(payload any) (string, error) {
 	return contents.Key, err
 }
 
-// Services are what the constructor of a runner builds it from.
+// Services are what the constructor of a runner builds it from. The worker makes them, and NewServices does
+// for tests.
 type Services struct {
 	// AWS is the configuration for clients of your own.
 	AWS aws.Config
@@ -229,9 +236,14 @@ func (a *attempt) commit(ctx context.Context, outcome string, items []types.Tran
 	if a.committed {
 		return errCommitted
 	}
+	if outcome == "" {
+		return errNoOutcome
+	}
 	c := a.services.core
 	return a.committing(outcome, c.store.Commit(ctx, c.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), items...))
 }
+
+var errNoOutcome = errors.New("a commit needs an outcome, such as \"released\"")
 
 // committing takes up what a commit came to.
 func (a *attempt) committing(outcome string, err error) error {

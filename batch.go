@@ -43,6 +43,10 @@ func CommitTogether[P any](ctx context.Context, outcome string, jobs []*Job[P],
 			errs[i] = errCommitted
 			continue
 		}
+		if outcome == "" {
+			errs[i] = errNoOutcome
+			continue
+		}
 		parts = append(parts, dynamo.Part{
 			Completion: a.services.core.rules.Complete(a.delivery, ledger.Done, outcome, a.services.Now()), Own: own(j),
 		})

@@ -64,6 +64,10 @@ type CheckOptions struct {
 // is not compared. CheckKind cannot know what your effect should be: test that with Kind.Start and Try.
 func CheckKind(t T, k Kind, o CheckOptions) {
 	t.Helper()
+	if k.start == nil {
+		t.Errorf("%v", errNotDefined)
+		return
+	}
 	if o.Getenv == nil {
 		o.Getenv = func(string) string { return "" }
 	}

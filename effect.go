@@ -69,10 +69,7 @@ var ErrNoRequest = effect.ErrNoRequest
 // Unsent returns the error of a request that was certainly not accepted: nothing was written, or the
 // provider itself refused it. A time-out, a closed connection or a proxy's answer does not say that.
 func Unsent(err error) error {
-	if err == nil {
-		err = errors.New("unsent, for no stated reason")
-	}
-	return &effect.UnsentError{Err: err}
+	return &effect.UnsentError{Err: stated(err)}
 }
 
 // Declined returns the error of a request to which the provider said no for good, such as for its

@@ -17,12 +17,20 @@ func Rejected(format string, args ...any) error {
 }
 
 // Transient returns the error of an attempt that may succeed later, such as a time-out of a dependency.
-func Transient(err error) error { return &job.Failure{Class: job.Transient, Err: err} }
+func Transient(err error) error { return &job.Failure{Class: job.Transient, Err: stated(err)} }
 
 // Throttled returns the error of an attempt that a dependency refused for now. The next attempt is not
 // made before the given time has passed; zero leaves it to the backoff.
 func Throttled(err error, retryAfter time.Duration) error {
-	return &job.Failure{Class: job.Throttled, RetryAfter: retryAfter, Err: err}
+	return &job.Failure{Class: job.Throttled, RetryAfter: retryAfter, Err: stated(err)}
+}
+
+// stated stands in for an error that a kind forgot, since a failure without one could not be told.
+func stated(err error) error {
+	if err == nil {
+		return errors.New("no error was given")
+	}
+	return err
 }
 
 // NotBefore returns the error of a run that attempted nothing, because the job is not to run before t.

@@ -67,4 +67,7 @@ require (
 )
 
 // The CDK command line ships Go templates whose names no Go tool can read.
-ignore ./node_modules
+ignore (
+	./node_modules
+	./scripts/iam/node_modules
+)

@@ -2,11 +2,13 @@ package acklast
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -56,10 +58,15 @@ type process struct {
 	serve  func(handler any)
 }
 
+// errNotDefined: a Kind that is zero.
+var errNotDefined = errors.New("a Kind that Define did not make")
+
 // start describes the kinds if the arguments ask for that, and otherwise starts the function. Lambda
 // starts it without arguments.
 func (p process) start(args []string, kinds []Kind, function func(context.Context, []Kind) error) error {
 	switch {
+	case slices.ContainsFunc(kinds, func(k Kind) bool { return k.start == nil }):
+		return errNotDefined
 	case len(args) == 0:
 		return function(context.Background(), kinds)
 	case len(args) == 1 && args[0] == "describe":

@@ -79,7 +79,7 @@ func TestTheRedriveServesRequests(t *testing.T) {
 func TestAFunctionSaysItsVersionFirst(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	kind := Define(Definition[struct{}]{Name: "order.close", Key: func(struct{}) (string, []string) { return "s", nil }},
-		func(context.Context, Services) (Runner[struct{}], error) { return nil, nil })
+		func(context.Context, Services) (Runner[struct{}], error) { return RunnerFunc[struct{}](nil), nil })
 	for function, start := range map[string]func(process) error{
 		"worker":  func(p process) error { return p.worker(t.Context(), []Kind{kind}) },
 		"redrive": func(p process) error { return p.redrive(t.Context(), []Kind{kind}) },

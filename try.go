@@ -2,6 +2,7 @@ package acklast
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,8 +20,12 @@ import (
 )
 
 // NewServices builds services as StartWorker does, with the stack's default numbers. It is for tests
-// that try a kind against an engine; the fields of the result may be replaced before they are used.
+// that try a kind against an engine; the fields of the result may be replaced before they are used. A nil now
+// is time.Now.
 func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
+	if now == nil {
+		now = time.Now
+	}
 	db := awsclient.DynamoDB(cfg)
 	n := topology.Default()
 	return Services{
@@ -80,6 +85,12 @@ type Starter struct {
 
 // Start builds the kind's runner from the services, for tests.
 func (k Kind) Start(ctx context.Context, s Services) (*Starter, error) {
+	switch {
+	case k.start == nil:
+		return nil, errNotDefined
+	case s.core == nil:
+		return nil, errors.New("Services that are made by hand cannot run jobs: use NewServices, and replace its fields")
+	}
 	running, err := k.start(ctx, s)
 	if err != nil {
 		return nil, err

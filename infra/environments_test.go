@@ -1,6 +1,7 @@
 package main
 
 import (
+	"acklast/internal/topology"
 	"bytes"
 	"strings"
 	"testing"
@@ -17,9 +18,9 @@ func files(content map[string]string) fstest.MapFS {
 
 func TestEnvironmentFilesAreRead(t *testing.T) {
 	all := files(map[string]string{
-		"default": `{}`, "prod": `{"stack": "orders", "batchSize": 20, "batchWindow": "5s", "laneVisibility": "4m", "deletionProtection": true}`,
+		"default": `{}`, "prod": `{"stack": "own", "batchSize": 20, "batchWindow": "5s", "laneVisibility": "4m", "deletionProtection": true}`,
 	})
-	for env, want := range map[any]string{nil: "acklast", "default": "acklast", "prod": "orders"} {
+	for env, want := range map[any]string{nil: topology.DefaultStack, "default": topology.DefaultStack, "prod": "own"} {
 		context := map[string]any{}
 		if env != nil {
 			context["env"] = env
@@ -36,7 +37,7 @@ func TestEnvironmentFilesAreRead(t *testing.T) {
 		if s.Stack != want {
 			t.Errorf("%v: stack is %q, want %q", env, s.Stack, want)
 		}
-		if protected := want == "orders"; s.DeletionProtection != protected || (s.Numbers.BatchSize == 20) != protected {
+		if protected := want == "own"; s.DeletionProtection != protected || (s.Numbers.BatchSize == 20) != protected {
 			t.Errorf("%v: the file is not read: %+v", env, s)
 		}
 		if notes.Len() != 0 {

@@ -55,6 +55,8 @@ func newDesk(st awscdk.Stack, system *stack.Stack) {
 	may(system.LedgerTable(), "dynamodb:ConditionCheckItem")
 	if key := system.Key(); key != nil {
 		key.GrantEncryptDecrypt(policy)
+		// DynamoDB asks for this too on the caller's behalf.
+		key.Grant(policy, jsii.String("kms:DescribeKey"))
 	}
 	awscdk.NewCfnOutput(st, jsii.String("DeskPolicyArn"), &awscdk.CfnOutputProps{
 		Value: policy.ManagedPolicyArn(), Description: jsii.String("Attach it to the roles that hold and confirm"),

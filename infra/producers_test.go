@@ -1,6 +1,7 @@
 package main
 
 import (
+	"acklast/internal/topology"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,11 +55,13 @@ func TestDeskMay(t *testing.T) {
 			}
 		}
 	}
+	const stack = topology.DefaultStack
+	const queue, ledger, reservations, capacity = "<nil>" + stack + "-source", stack + "-ledger<nil>", stack + "-reservations<nil>", stack + "-resources<nil>"
 	want := []string{
-		"sqs:GetQueueUrl <nil>acklast-source", "sqs:SendMessage <nil>acklast-source",
-		"dynamodb:ConditionCheckItem acklast-ledger<nil>",
-		"dynamodb:GetItem acklast-reservations<nil>", "dynamodb:PutItem acklast-reservations<nil>", "dynamodb:UpdateItem acklast-reservations<nil>",
-		"dynamodb:GetItem acklast-resources<nil>", "dynamodb:PutItem acklast-resources<nil>", "dynamodb:UpdateItem acklast-resources<nil>",
+		"sqs:GetQueueUrl " + queue, "sqs:SendMessage " + queue,
+		"dynamodb:ConditionCheckItem " + ledger,
+		"dynamodb:GetItem " + reservations, "dynamodb:PutItem " + reservations, "dynamodb:UpdateItem " + reservations,
+		"dynamodb:GetItem " + capacity, "dynamodb:PutItem " + capacity, "dynamodb:UpdateItem " + capacity,
 	}
 	slices.Sort(got)
 	slices.Sort(want)

@@ -132,12 +132,17 @@ upgrade() {
 	git -C "$tree" read-tree -u --reset "$version"
 	rename "$tree" "$to" "$named"
 	git -C "$tree" add -A
-	snapshot=$(git -C "$tree" commit-tree "$(git -C "$tree" write-tree)" -p "$branch" -p "$version" -m "acklast $tag as $to")
+	# The same version again makes no second commit, so that there is nothing to merge.
+	written=$(git -C "$tree" write-tree)
+	snapshot=$branch
+	[ "$written" = "$(git rev-parse "$branch^{tree}")" ] ||
+		snapshot=$(git -C "$tree" commit-tree "$written" -p "$branch" -p "$version" -m "acklast $tag as $to")
 	git worktree remove --force "$tree"
 	base=$(git merge-base HEAD "$branch") || fail "the current branch has nothing in common with $branch"
-	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$snapshot"
+	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$(git rev-parse "$snapshot")"
 
-	git merge -q --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
+	# Without renames: a kind of yours that began as a copy of a sample is not the sample under another name.
+	git -c merge.renames=false -c merge.directoryRenames=false merge -q --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
 	# What you deleted stays deleted: files that changed there, and new ones in folders you have removed.
 	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
 	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"

@@ -15,11 +15,11 @@ func newAudit(a *app) *cobra.Command {
 		Use:   "audit JOB|RUN|PLAN",
 		Short: "Say who did what with a job, a run or a plan",
 		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
-(what the newest 50 runs and discards did with it, and who decided it). With --payload and a discard's id (d-...), print
+(what the newest 50 runs and discards did with it, and who decided it). With --body and a discard's id (d-...), print
 the body of one discarded message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3
-  acklast audit d-20261201-100000-1a2b3c4d --payload 5d1cf1a5-0000-4000-8000-000000000001`,
+  acklast audit d-20261201-100000-1a2b3c4d --body 5d1cf1a5-0000-4000-8000-000000000001`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -38,7 +38,7 @@ the body of one discarded message.`,
 			}
 			if payload != "" {
 				if r.Run == "" {
-					return refuse("--payload needs the id of a discard, such as d-20261201-100000-1a2b3c4d")
+					return refuse("--body needs the id of a discard, such as d-20261201-100000-1a2b3c4d")
 				}
 				r.Message, r.Payload = payload, true
 			}
@@ -70,6 +70,6 @@ the body of one discarded message.`,
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&payload, "payload", "", "with a discard: the body of one of its messages, by its id")
+	cmd.Flags().StringVar(&payload, "body", "", "with a discard: the body of one of its messages, by its id")
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -23,6 +24,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -82,9 +84,26 @@ func (c *cli) runContext(ctx context.Context, stderr io.Writer, args ...string) 
 	if in == nil {
 		in = strings.NewReader("")
 	}
+	env := c.env
+	// A file that gets every AWS call of a command, for the check of the policies: see scripts/iam.
+	if file := os.Getenv("ACKLAST_CALLS"); file != "" && env["AWS_ENDPOINT_URL"] != "" {
+		p := faults.New(env["AWS_ENDPOINT_URL"])
+		defer p.Close()
+		p.Record(file, command(args), env[envStack])
+		env = maps.Clone(env)
+		env["AWS_ENDPOINT_URL"] = p.URL()
+	}
 	code := run(ctx, append([]string{"acklast"}, args...), in, &out, io.MultiWriter(&err, stderr),
-		func(name string) string { return c.env[name] })
+		func(name string) string { return env[name] })
 	return result{code, out.String(), err.String()}
+}
+
+// command returns the words of a command line that name the command, such as "redrive plan".
+func command(args []string) string {
+	if len(args) > 1 && args[0] == "redrive" {
+		return args[0] + " " + args[1]
+	}
+	return args[0]
 }
 
 func (c *cli) run(args ...string) result {

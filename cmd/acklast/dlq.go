@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,28 +20,20 @@ import (
 // selection are the flags of a selection.
 type selection struct {
 	all                             bool
-	classes, causes                 []string
+	classes                         []string
 	kinds, keys, subjects, messages []string
 	fingerprints                    []string
 	errorText                       string
-	generations                     []int
-	older, younger                  time.Duration
+	attributes, payload             map[string]string
+	older, younger                  string
 }
 
 func (s selection) filter() *redrive.Filter {
-	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages, Generations: s.generations,
-		Fingerprints: s.fingerprints, ErrorText: s.errorText}
+	f := &redrive.Filter{All: s.all, Kinds: s.kinds, Keys: s.keys, Subjects: s.subjects, Messages: s.messages,
+		Fingerprints: s.fingerprints, ErrorText: s.errorText, OlderThan: s.older, YoungerThan: s.younger,
+		Attributes: s.attributes, Payload: s.payload}
 	for _, c := range s.classes {
 		f.Classes = append(f.Classes, job.Class(c))
-	}
-	for _, c := range s.causes {
-		f.Causes = append(f.Causes, job.Cause(c))
-	}
-	if s.older > 0 {
-		f.OlderThan = s.older.String()
-	}
-	if s.younger > 0 {
-		f.YoungerThan = s.younger.String()
 	}
 	return f
 }
@@ -47,7 +41,7 @@ func (s selection) filter() *redrive.Filter {
 func newDLQ(a *app) *cobra.Command {
 	var s selection
 	var show string
-	var payload bool
+	var payload, list bool
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "Say what is isolated, why, and what a redrive would do with it",
@@ -56,7 +50,7 @@ message. Nothing is consumed: the messages are hidden for a moment and visible a
 counts grow.`,
 		Example: `  acklast dlq
   acklast dlq --class transient --older-than 1h
-  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --payload`,
+  acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --body`,
 		Args: cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			g, err := a.govern(cmd.Context())
@@ -64,8 +58,17 @@ counts grow.`,
 				return err
 			}
 			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
-			if f := s.filter(); show == "" && cmd.Flags().NFlag() > 0 && !emptyFilter(f) {
+			if f := s.filter(); !emptyFilter(f) {
+				if show != "" {
+					return refuse("--show prints one message: it takes no selection")
+				}
 				r.Select = f
+			}
+			if payload && show == "" {
+				return refuse("--body prints the body of one message: name it with --show")
+			}
+			if list {
+				return a.list(cmd.Context(), g, r)
 			}
 			resp, err := g.ask(cmd.Context(), r)
 			if err != nil {
@@ -75,9 +78,44 @@ counts grow.`,
 		}),
 	}
 	s.flags(cmd)
+	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
 	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
-	cmd.Flags().BoolVar(&payload, "payload", false, "with --show: print its body too")
+	cmd.MarkFlagsMutuallyExclusive("list", "show")
+	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
 	return cmd
+}
+
+// list prints every message that is selected, page by page.
+func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
+	r.List = true
+	lines := json.NewEncoder(a.stdout)
+	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	row(table, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+	for {
+		resp, err := g.ask(ctx, r)
+		if err != nil {
+			return err
+		}
+		for _, m := range resp.Messages {
+			if a.output == "json" {
+				if err := lines.Encode(m); err != nil {
+					return err
+				}
+				continue
+			}
+			row(table, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+		}
+		if resp.Scan != nil && resp.Scan.Partial != "" {
+			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
+		}
+		if r.After = resp.Next; r.After == "" {
+			break
+		}
+	}
+	if a.output == "json" {
+		return nil
+	}
+	return table.Flush()
 }
 
 func emptyFilter(f *redrive.Filter) bool {
@@ -126,6 +164,22 @@ func printInspection(w io.Writer, r redrive.Response, now time.Time) {
 			say(w, ": only a part, %s", plain(s.Partial))
 		}
 		say(w, ".\n")
+	}
+	next := map[redrive.Action]string{}
+	for _, g := range r.Groups {
+		for action := range g.Actions {
+			switch action {
+			case redrive.Redrive, redrive.Remove, redrive.Copy:
+				next[redrive.Redrive] = "acklast redrive plan --class " + string(g.Class) + " --reason WHY"
+			case redrive.NeedsDecision:
+				next[action] = "acklast decide JOB, see acklast job JOB"
+			case redrive.Late, redrive.Expired, redrive.Never, redrive.Foreign, redrive.Conflict:
+				next[redrive.Never] = "acklast discard MESSAGE... --reason WHY"
+			}
+		}
+	}
+	for _, action := range slices.Sorted(maps.Keys(next)) {
+		say(w, "Next: %s\n", next[action])
 	}
 }
 

@@ -64,12 +64,12 @@ func squeezed(s string) string {
 
 func TestJobThatWaitsForItsRetry(t *testing.T) {
 	c, aws := embedded(t)
-	d, e := write(t, aws, fail(&job.Failure{Class: job.Throttled, Err: errors.New("slow\x1b[31m down")}, time.Now()))
+	d, e := write(t, aws, fail(&job.Failure{Class: job.Transient, Err: errors.New("slow\x1b[31m down")}, time.Now()))
 	got := squeezed(c.must("job", d.Key).stdout)
 	contains(t, got, "JOB reservation.expire/r-1/hold-1\n", "kind reservation.expire\n", "subject r-1\n", "status pending\n",
 		"attempts 1 failed\n", "due ", "deadline ", "next attempt "+stamp(e.RetryAt)+" (in ",
-		"last class throttled\n", "last error slow�[31m down\n", "owner token-1\n",
-		"AT WHAT ATTEMPT CLASS CAUSE ERROR\n", "failed 1 throttled - slow�[31m down\n",
+		"last class transient\n", "last error slow�[31m down\n", "owner token-1\n",
+		"AT WHAT ATTEMPT CLASS CAUSE ERROR\n", "failed 1 transient - slow�[31m down\n",
 		"waits on the recovery lane; its next attempt is not before "+stamp(e.RetryAt))
 
 	r := decode[jobReport](t, c.must("job", d.Key, "--output", "json"))

@@ -125,16 +125,16 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&s.all, "all", false, "everything on the DLQ")
 	f.StringSliceVar(&s.classes, "class", nil, "failure classes, such as transient")
-	f.StringSliceVar(&s.causes, "cause", nil, "causes, such as attempts")
 	f.StringSliceVar(&s.kinds, "kind", nil, "kinds of job")
 	f.StringSliceVar(&s.keys, "job", nil, "keys of jobs")
 	f.StringSliceVar(&s.subjects, "subject", nil, "subjects, such as reservation ids")
 	f.StringSliceVar(&s.messages, "message", nil, "message ids on the DLQ")
 	f.StringVar(&s.errorText, "error", "", "a part of the error's text")
+	f.StringToStringVar(&s.attributes, "attribute", nil, "the sender's attributes, such as tenant=blue")
+	f.StringToStringVar(&s.payload, "payload", nil, "fields of the payload, such as planId=p-7")
 	f.StringSliceVar(&s.fingerprints, "fingerprint", nil, "errors as a look groups them")
-	f.IntSliceVar(&s.generations, "generation", nil, "how often the jobs were redriven")
-	f.DurationVar(&s.older, "older-than", 0, "isolated longer ago than that")
-	f.DurationVar(&s.younger, "younger-than", 0, "isolated less long ago than that")
+	f.StringVar(&s.older, "older-than", "", "isolated longer ago than that, such as 30m or 7d")
+	f.StringVar(&s.younger, "younger-than", "", "isolated less long ago than that")
 }
 
 func newRedrive(a *app) *cobra.Command {
@@ -148,6 +148,8 @@ See docs/runbook.md.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
   acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive stop --reason 'the provider answers 500 again'`,
+		Args: cobra.NoArgs, // else a typo would print the help and succeed
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
 		newRedriveStop(a), newRedriveResume(a),
@@ -176,6 +178,11 @@ func newRedrivePlan(a *app) *cobra.Command {
 			return a.answer(resp, func(w io.Writer) {
 				printInspection(w, redrive.Response{Scan: resp.Scan, Groups: resp.Groups}, a.now())
 				printPlan(w, *resp.Plan, a.now())
+				next := "acklast redrive run " + resp.Plan.ID
+				if resp.Plan.Approval != "" {
+					next = "acklast redrive approve " + resp.Plan.ID + ", by somebody else"
+				}
+				say(w, "\nNext: %s\n", plain(next))
 			})
 		}),
 	}
@@ -430,7 +437,7 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 		case err == nil:
 			missed = 0
 		case ctx.Err() != nil:
-			return resp, fmt.Errorf("%w: the run goes on; watch it with \"acklast redrive status RUN --watch\", or stop every run with \"acklast redrive stop\"", err)
+			return resp, a.goesOn(err, resp, r)
 		case errors.As(err, &refused), missed >= pollFailures:
 			return resp, err
 		default:
@@ -452,9 +459,20 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 			}
 		}
 		if err := retry.Sleep(ctx, pollEvery); err != nil {
-			return resp, err
+			return resp, a.goesOn(err, resp, r)
 		}
 	}
+}
+
+// goesOn tells whoever ends the watching that this does not end the run.
+func (a *app) goesOn(err error, resp redrive.Response, r redrive.Request) error {
+	id := cmp.Or(r.Run, r.Plan)
+	stop := "acklast redrive stop"
+	if resp.Run != nil {
+		id, stop = resp.Run.ID, "acklast redrive stop "+resp.Run.ID
+	}
+	say(a.stderr, "\nThe run goes on. Watch it: acklast redrive status %s --watch. Stop it: %s\n", plain(id), plain(stop))
+	return err
 }
 
 // endingsOf says what became of a run's messages, as far as it is known.
@@ -500,7 +518,7 @@ func newRedriveRun(a *app) *cobra.Command {
 	var message string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "run PLAN|RUN",
+		Use:   "run PLAN|RUN|latest",
 		Short: "Run a plan, or continue a run, and watch it",
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
@@ -518,6 +536,11 @@ func newRedriveRun(a *app) *cobra.Command {
 				return err
 			}
 			a.announce(ctx, g.target)
+			if len(args) == 1 && args[0] == latest {
+				if args[0], err = g.latest(ctx); err != nil {
+					return err
+				}
+			}
 			r := redrive.Request{Action: "run"}
 			switch {
 			case message != "":
@@ -557,6 +580,20 @@ func newRedriveRun(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&message, "message", "", "plan and run one message, by its id on the DLQ")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// latest stands for the newest plan or run.
+const latest = "latest"
+
+func (g *governor) latest(ctx context.Context) (string, error) {
+	resp, err := g.ask(ctx, redrive.Request{Action: "list"})
+	if err != nil {
+		return "", err
+	}
+	if len(resp.Runs) == 0 {
+		return "", refuse("there is no plan and no run yet: make a plan with \"acklast redrive plan\"")
+	}
+	return resp.Runs[0].Plan, nil
 }
 
 // confirmed shows what will happen and asks.

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -27,14 +29,20 @@ func TestRedriveCommands(t *testing.T) {
 		return len(seen.Groups) == 1
 	}, func() string { return r.stderr.String() })
 	id := seen.Groups[0].Samples[0].Message
-	contains(t, user.must("dlq").stdout, "rejected", "reservation.expire/r-1/h-1", "redrive 1", "1 of about 1 messages seen")
+	contains(t, user.must("dlq").stdout, "rejected", "reservation.expire/r-1/h-1", "redrive 1", "1 of about 1 messages seen", "Next: acklast redrive plan --class rejected")
+	contains(t, user.must("dlq", "--list").stdout, id, "reservation.expire/r-1/h-1", "DELETED BY SQS")
+	if listed := decode[redrive.Listed](t, user.must("dlq", "--list", "--payload", "reservationId=r-1", "--output", "json")); listed.Message != id {
+		t.Errorf("listed %q, want %q", listed.Message, id)
+	}
 	shown := user.must("dlq", "--show", id)
 	contains(t, shown.stdout, id, "reservation.expire/r-1/h-1")
 	if strings.Contains(shown.stdout, `"commandId"`) {
 		t.Error("the payload is shown without having been asked for")
 	}
-	contains(t, user.must("dlq", "--show", id, "--payload").stdout, `"commandId":"h-1"`)
+	contains(t, user.must("dlq", "--show", id, "--body").stdout, `"commandId":"h-1"`)
 
+	user.refused(exitRefused, []string{"rum"}, "redrive", "rum")
+	user.refused(exitRefused, []string{`there is no class "transent"`}, "redrive", "plan", "--class", "transent", "--reason", "x")
 	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
 	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")
 	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
@@ -43,6 +51,7 @@ func TestRedriveCommands(t *testing.T) {
 	// Shown, then asked, then approved.
 	user.refused(exitRefused, []string{plan.ID, "reservation.expire/r-1/h-1", "Approve this?", "not confirmed"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 
+	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", "latest")
 	// Not confirmed: nothing runs.
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)
 	// Its record is still missing, so its canary fails: exit code 3, and the reason.
@@ -116,4 +125,15 @@ func TestExitCodesOfARun(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
 		}
 	}
+}
+
+// Whoever ends the watching is told that the run goes on, and how to stop it.
+func TestEndingTheWatchingEndsNoRun(t *testing.T) {
+	var said bytes.Buffer
+	a := &app{stderr: &said}
+	resp := redrive.Response{Run: &redrive.Run{ID: "r-1"}}
+	if err := a.goesOn(context.Canceled, resp, redrive.Request{Plan: "p-1"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+	contains(t, said.String(), "The run goes on", "acklast redrive status r-1 --watch", "acklast redrive stop r-1")
 }

@@ -47,7 +47,7 @@ func newWorker(st *Stack) workerFunction {
 		Environment: pointers(variables),
 		// Retries and deferrals are sent to the recovery lane, which feeds this same function. Lambda
 		// takes that for a runaway loop and would stop it after 16 rounds, sending the message to the
-		// DLQ unrecorded. Attempts and hops bound the loop instead.
+		// DLQ unrecorded. Attempts, contentions and time bound the loop instead.
 		RecursiveLoop:                awslambda.RecursiveLoop_ALLOW,
 		ReservedConcurrentExecutions: optional(s.Infra.WorkerReserved),
 	})
@@ -59,11 +59,13 @@ func newWorker(st *Stack) workerFunction {
 
 func newRedrive(st *Stack) redriveFunction {
 	s := st.props
+	variables := s.redriveEnvironment(st.queueURLs())
+	maps.Copy(variables, s.Environment) // a kind that explains its records is started like in the worker
 	f := newFunction(st, "Redrive", s.names().RedriveFunction, s.RedriveCode, &awslambda.FunctionProps{
 		Description:                  jsii.String("Governs the DLQ; invoke it through the aliases operate and approve"),
 		Timeout:                      seconds(s.Infra.RedriveTimeout),
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
-		Environment:                  pointers(s.redriveEnvironment(st.queueURLs())),
+		Environment:                  pointers(variables),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
 		// A request that was given up must not come back later: the caller asks for the status, and
 		// says it again if it still wants it.

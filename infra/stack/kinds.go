@@ -3,6 +3,7 @@ package stack
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -74,6 +75,25 @@ func (st *Stack) grantKinds(role awsiam.IRole) {
 			resource = *st.tables.kinds[g.Table].TableArn()
 		}
 		allow(role, []*string{&resource}, g.Actions...)
+	}
+}
+
+// readActions are what a kind's explanation of its own records needs.
+var readActions = []string{"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}
+
+// grantExplanations lets the redrive function read the tables of the kinds, as far as the worker may read
+// them. It can write none.
+func (st *Stack) grantExplanations(role awsiam.IRole) {
+	grants, _ := st.props.kindGrants() // Validate has seen the error.
+	for _, g := range grants {
+		if g.Table == "" {
+			continue
+		}
+		for _, action := range g.Actions {
+			if slices.Contains(readActions, action) {
+				allow(role, []*string{st.tables.kinds[g.Table].TableArn()}, action)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
 
@@ -20,7 +21,8 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	// worker itself deletes what is done before it risks a suspect, and backs off what it left.
 	allow(role, on(q.source, q.recovery),
 		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility")
-	allow(role, on(q.recovery, q.dlq), "sqs:SendMessage")
+	// In the ledger's trouble a delivery goes back to the lane that it came from.
+	allow(role, on(q.source, q.recovery, q.dlq), "sqs:SendMessage")
 
 	// A transaction needs the right to each of its parts, and every write to an entry is an update,
 	// also the first. Nothing ever deletes an entry but its TTL.
@@ -31,7 +33,7 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	st.grantKey(role)
 }
 
-// grantRedrive is what the redrive function does. It touches no table of a kind.
+// grantRedrive is what the redrive function does. It writes no table of a kind.
 func (st *Stack) grantRedrive(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	allow(role, on(q.dlq), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
@@ -44,6 +46,8 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
 	// deletes either.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
+	// "acklast job" asks it what the kinds' own records say.
+	st.grantExplanations(role)
 	st.grantKey(role)
 }
 
@@ -79,13 +83,25 @@ func newPolicies(st *Stack) policies {
 }
 
 func (st *Stack) operateStatements() []awsiam.PolicyStatement {
-	return append(st.readStatements(),
+	statements := append(st.readStatements(),
+		// The kill switch is thrown directly, so that no busy function is in its way. Its key alone: the table
+		// holds the approvals too.
+		awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Actions: jsii.Strings("dynamodb:UpdateItem"), Resources: pointer(tableARNs(st.tables.operations)),
+			Conditions: &map[string]any{"ForAllValues:StringEquals": map[string]any{"dynamodb:LeadingKeys": []string{redrive.SwitchKey}}},
+		}),
 		statement([]*string{st.redrive.operate.FunctionArn()}, "lambda:InvokeFunction"),
 		// Pausing a lane is an operator's first answer to a bad deployment.
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:UpdateEventSourceMapping"),
 	)
+	if st.key != nil {
+		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
+	}
+	return statements
 }
+
+func pointer[T any](v T) *T { return &v }
 
 // approveStatements hold nothing else on purpose: who approves need not be able to run. Attach the
 // read-only policy too, to see what is approved.

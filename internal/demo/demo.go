@@ -123,9 +123,9 @@ func (s *story) start(ctx context.Context, c Config) error {
 	settings := topology.Scaled()
 	// The shortest that whole seconds allow: the story waits for several of these.
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
-	settings.StartMargin, settings.HandoverMargin = 600*time.Millisecond, 150*time.Millisecond
+	settings.StartMargin, settings.HandoverMargin = 750*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
-	settings.AttemptTime = settings.WorkerTimeout - settings.HandoverMargin
+	settings.AttemptTime = settings.StartMargin - settings.HandoverMargin
 	s.settings = settings
 	logs := io.Writer(s.seen)
 	if c.Logs != nil {

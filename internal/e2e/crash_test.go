@@ -51,10 +51,7 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`, 0)
 	e.env.Resume(job.Source)
 
-	got := e.ends(poison, ledger.Isolated)
-	if got.LastClass != job.Crashed || got.Cause != job.CauseCrash || got.Attempts != 0 {
-		t.Errorf("the poison's entry: %+v", got)
-	}
+	// Its message is the only record: a conviction runs no code of the kind, so nobody reads the job's key.
 	if m := e.fromDLQ(e.body(poison)); m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
 		t.Errorf("memory %+v", m.Memory)
 	}

@@ -202,9 +202,9 @@ func TestLedgerOutageAndRecovery(t *testing.T) {
 	for i := range 20 {
 		holds = append(holds, e.place(e.hold(fmt.Sprint("outage-", i), 1, 0)))
 	}
-	e.until("every job was left", func() bool {
+	e.until("every job was handed back", func() bool {
 		for _, h := range holds {
-			if e.tally.Of(e.key(h))[string(job.Left)] == 0 {
+			if e.tally.Of(e.key(h))[string(job.Deferred)] == 0 {
 				return false
 			}
 		}

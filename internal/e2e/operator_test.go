@@ -15,19 +15,21 @@ import (
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
 )
 
-// tool is the compiled command line, built once.
-var tool = sync.OnceValues(func() (string, error) {
-	root, ok := local.FindCheckout(".")
+// tools is the folder bin of the compiled command line and of the reservations' producer, built once.
+var tools = sync.OnceValues(func() (string, error) {
+	root, ok := local.FindModule(".")
 	if !ok {
-		return "", errors.New("not in a checkout")
+		return "", errors.New("not in a module with functions")
 	}
-	out := filepath.Join(scratch, "acklast")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", out, "./cmd/acklast")
-	build.Dir, build.Stderr = root, os.Stderr
-	return out, build.Run()
+	bin := filepath.Join(scratch, "bin")
+	return bin, errors.Join(
+		local.Build(context.Background(), root, "./cmd/acklast", filepath.Join(bin, "acklast"), os.Stderr),
+		local.Build(context.Background(), root, "./internal/kinds/reservation/desk", filepath.Join(bin, "desk"), os.Stderr),
+	)
 })
 
 // operator runs the command line as a person does, against the stack of the black-box tests.
@@ -41,16 +43,22 @@ type operator struct {
 // for its end. It pauses lanes and throws the kill switch, which are the whole stack's.
 func newOperator(t *testing.T) *operator {
 	t.Helper()
-	binary, err := tool()
+	bin, err := tools()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &operator{system: blackBoxAlone(t), binary: binary}
+	o := &operator{system: blackBoxAlone(t), binary: filepath.Join(bin, "acklast")}
 	o.env = append(os.Environ(), "ACKLAST_STACK="+o.names.Stack)
 	if !deployed() {
-		o.env = append(o.env, "AWS_ENDPOINT_URL="+shared.env.Endpoint(), "AWS_REGION="+local.Region)
+		o.env = append(o.env, "AWS_ENDPOINT_URL="+shared.env.Endpoint(), "AWS_REGION="+local.Region,
+			"AWS_ACCESS_KEY_ID="+local.Credential, "AWS_SECRET_ACCESS_KEY="+local.Credential)
 	}
 	return o
+}
+
+// desk is the producer of holds, run as a person does.
+func (o *operator) desk() *operator {
+	return &operator{system: o.system, binary: filepath.Join(filepath.Dir(o.binary), "desk"), env: o.env}
 }
 
 // run is one command line. It returns the answer and the exit code.
@@ -59,11 +67,21 @@ func (o *operator) run(args ...string) (string, int) {
 	cmd := exec.CommandContext(o.Context(), o.binary, args...)
 	var stderr strings.Builder
 	cmd.Env, cmd.Stderr = o.env, &stderr
+	if !deployed() && os.Getenv(envCalls) != "" {
+		words := args[:1]
+		if args[0] == "redrive" {
+			words = args[:2]
+		}
+		p := faults.New(shared.env.Endpoint())
+		defer p.Close()
+		record(p, strings.Join(words, " "), o.names.Stack)
+		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+p.URL())
+	}
 	out, err := cmd.Output()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		o.Fatalf("acklast %s: %v", strings.Join(args, " "), err)
+		o.Fatalf("%s %s: %v", filepath.Base(o.binary), strings.Join(args, " "), err)
 	}
-	o.Logf("acklast %s: exit code %d\n%s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), stderr.String())
+	o.Logf("%s %s: exit code %d\n%s", filepath.Base(o.binary), strings.Join(args, " "), cmd.ProcessState.ExitCode(), stderr.String())
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
@@ -92,7 +110,7 @@ func (o *operator) wants(code int, args ...string) string {
 	o.Helper()
 	out, got := o.run(args...)
 	if got != code {
-		o.Fatalf("acklast %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+		o.Fatalf("%s %s: exit code %d, want %d\n%s", filepath.Base(o.binary), strings.Join(args, " "), got, code, out)
 	}
 	return out
 }
@@ -102,7 +120,7 @@ func ask[T any](o *operator, args ...string) (answer T) {
 	o.Helper()
 	out := o.wants(0, append(args, "--output", "json")...)
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		o.Fatalf("acklast %s: %v in:\n%s", strings.Join(args, " "), err, out)
+		o.Fatalf("%s %s: %v in:\n%s", filepath.Base(o.binary), strings.Join(args, " "), err, out)
 	}
 	return answer
 }
@@ -117,9 +135,9 @@ func (o *operator) wantSaid(out, want string) {
 func TestOperatorHoldsAndConfirms(t *testing.T) {
 	o := newOperator(t)
 	h := o.hold("counter", 2, 0)
-	o.wants(0, "hold", "--reservation", h.ReservationID, "--command", h.CommandID, "--resource", h.ResourceID, "--units", "2", "--for", "3s")
+	o.desk().wants(0, "hold", "--reservation", h.ReservationID, "--command", h.CommandID, "--resource", h.ResourceID, "--units", "2", "--for", "3s")
 	o.wantAvailable(98)
-	o.wants(0, "confirm", "--reservation", h.ReservationID, "--command", h.CommandID)
+	o.desk().wants(0, "confirm", "--reservation", h.ReservationID, "--command", h.CommandID)
 	o.until("its job has ended", func() bool {
 		out, code := o.run("job", h.ReservationID)
 		return code == 0 && strings.Contains(out, "superseded")
@@ -150,11 +168,11 @@ func TestOperatorRedrivesOneJob(t *testing.T) {
 	o.send(o.body(h), nil)
 	o.ends(h, ledger.Isolated)
 	id := o.onDLQ(h)
-	o.wantSaid(o.wants(0, "dlq", "--show", id, "--payload"), h.ReservationID)
+	o.wantSaid(o.wants(0, "dlq", "--show", id, "--body"), h.ReservationID)
 
 	plan := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "looks mended").Plan
 	o.wantSaid(o.wants(stopped, "redrive", "run", plan.ID, "--yes"), "canary failed")
-	o.wantSaid(o.wants(stopped, "redrive", "status", plan.Run, "--audit", id), "sent")
+	o.wantSaid(o.wants(0, "audit", plan.Run), id)
 	o.wants(0, "redrive", "revoke", plan.Run, "--by", "ada", "--reason", "was not mended")
 
 	o.restore(h)

@@ -68,6 +68,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 		Stack: stack, Settings: settings, WorkerBinary: bootstrap, Grace: time.Second, Logs: multi{g.tally, g.logs},
 		WorkerEndpoint: func(endpoint string) string {
 			g.faults = faults.New(endpoint)
+			record(g.faults, "worker", stack)
 			t.Cleanup(g.faults.Close)
 			return g.faults.URL()
 		},
@@ -78,6 +79,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 			},
 			EndpointFor: func(endpoint string) string {
 				g.between = faults.New(endpoint)
+				record(g.between, "redrive", stack)
 				t.Cleanup(g.between.Close)
 				return g.between.URL()
 			},
@@ -158,7 +160,7 @@ func TestRedriveDrill(t *testing.T) {
 	g.send(`{"kind":"reservation.expire","payload":`, nil)
 	healthy := []reservation.Hold{}
 	for i := range 5 {
-		healthy = append(healthy, g.place(g.hold(fmt.Sprint("healthy-", i), 1, 0)))
+		healthy = append(healthy, g.place(g.hold(fmt.Sprint("healthy-", i), 1, 3*time.Second)))
 	}
 	for _, h := range healthy {
 		g.ends(h, ledger.Done)

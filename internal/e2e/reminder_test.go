@@ -276,7 +276,7 @@ func TestReminderWaitsForTheRateLimit(t *testing.T) {
 	p := e.reminder("limited")
 	e.env.Provider().Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Do: fakeprovider.Throttle("4")})
 	key := e.remind(p, 1)
-	e.until("it was throttled", func() bool { return e.entry(key).Attempts == 1 })
+	e.until("it was throttled", func() bool { return e.entry(key).Throttles == 1 })
 	waits := e.entry(key)
 	got := e.comesTo(key, ledger.Done)
 	a := e.wantAccepted(p, 1)

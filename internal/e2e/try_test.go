@@ -32,12 +32,11 @@ func TestTheCommandsThatLocalPrints(t *testing.T) {
 	if !ok {
 		t.Fatal("not in a module with functions")
 	}
-	dir := t.TempDir()
-	for name, pkg := range map[string]string{"acklast": "./cmd/acklast", "desk": "./internal/kinds/reservation/desk"} {
-		if err := local.Build(t.Context(), root, pkg, filepath.Join(dir, "bin", name), t.Output()); err != nil {
-			t.Fatal(err)
-		}
+	bin, err := tools()
+	if err != nil {
+		t.Fatal(err)
 	}
+	dir := filepath.Dir(bin) // the commands name bin/acklast and bin/desk
 	stack := fmt.Sprintf("try-%08x", rand.Uint32())
 	printed := startLocal(t, dir, root, stack)
 

@@ -64,8 +64,9 @@ func newStack() string { return fmt.Sprintf("t%d-%d", os.Getpid(), stacks.Add(1)
 func quick() topology.Settings {
 	s := topology.Scaled()
 	s.WorkerTimeout = time.Second
-	s.AttemptTime = 500 * time.Millisecond
+	s.StartMargin, s.AttemptTime = 700*time.Millisecond, 400*time.Millisecond
 	s.LaneVisibility = 6 * time.Second
+	s.StartMargin, s.HandoverMargin, s.AttemptTime = 600*time.Millisecond, 150*time.Millisecond, 400*time.Millisecond
 	return s
 }
 

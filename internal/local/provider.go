@@ -19,11 +19,13 @@ const (
 // providerEnvironment are the variables by which a kind finds the fake provider. They are the ones that
 // the kind reminder.send reads; another kind finds a fake provider if it reads them too.
 func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topology.Settings) map[string]string {
+	// Two thirds of an attempt, so that the claim has time before the call. An attempt has no more than
+	// what an invocation is sure to have left when it starts a record.
+	timeout := min(s.AttemptTime, s.StartMargin-s.HandoverMargin) * 2 / 3
 	env := map[string]string{
-		"ACKLAST_PROVIDER":     "http",
-		"ACKLAST_PROVIDER_URL": p.URL(),
-		// No longer than the time that an invocation is sure to have left when it starts a record.
-		"ACKLAST_PROVIDER_TIMEOUT":      min(s.StartMargin-s.HandoverMargin, providerTimeout).String(),
+		"ACKLAST_PROVIDER":              "http",
+		"ACKLAST_PROVIDER_URL":          p.URL(),
+		"ACKLAST_PROVIDER_TIMEOUT":      min(timeout, providerTimeout).String(),
 		"ACKLAST_PROVIDER_DEDUPLICATES": strconv.FormatBool(o.Deduplicates),
 		"ACKLAST_PROVIDER_LOOKS_UP":     strconv.FormatBool(o.LooksUp),
 		"ACKLAST_PROVIDER_KEY_WINDOW":   cmp.Or(o.KeyWindow, providerWindow).String(),

@@ -242,6 +242,7 @@ func (d *drive) watch() {
 // count counts what became of every message, as far as it is known.
 func (d *drive) count() {
 	d.run.Endings, d.run.Names = map[Ending]int{}, map[Ending][]string{}
+	told := map[string]bool{}
 	for _, id := range d.order {
 		o := d.settled[id]
 		var ending Ending
@@ -249,6 +250,8 @@ func (d *drive) count() {
 		case auditSent:
 			if o.key == "" {
 				ending = Unjudged
+			} else if told[o.key] { // in a round that was interrupted, another message of the job was sent
+				ending = Copied
 			} else if j := d.jobs[o.key]; j != nil {
 				ending = j.Ending
 			}
@@ -261,6 +264,7 @@ func (d *drive) count() {
 		case auditGone:
 			ending = Gone
 		}
+		told[o.key] = told[o.key] || o.step == auditSent
 		if ending == "" {
 			continue
 		}

@@ -20,6 +20,8 @@ type Config struct {
 	SourceURL, RecoveryURL, DLQURL string
 	// Rules are the generation limit and the retention of final entries.
 	Rules ledger.Rules
+	// DLQRetention is how long SQS keeps a message on the DLQ.
+	DLQRetention time.Duration
 	// Numbers bound scans, plans and runs.
 	Numbers topology.Redrive
 	// Guarded are the classes whose plans always need an approval.
@@ -38,6 +40,7 @@ const (
 	EnvDLQURL          = "ACKLAST_DLQ_URL"
 	EnvMaxRedrives     = "ACKLAST_MAX_REDRIVES"
 	EnvLedgerRetention = "ACKLAST_LEDGER_RETENTION"
+	EnvDLQRetention    = "ACKLAST_DLQ_RETENTION"
 	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
 	// EnvGuarded is a list of classes, separated by commas.
 	EnvGuarded = "ACKLAST_REDRIVE_GUARDED"
@@ -88,6 +91,7 @@ func Environment(stack string, urls topology.QueueURLs, s topology.Settings, r t
 		EnvStack: stack, EnvSourceURL: urls.Source, EnvRecoveryURL: urls.Recovery, EnvDLQURL: urls.DLQ,
 		EnvMaxRedrives:     strconv.Itoa(s.MaxRedrives),
 		EnvLedgerRetention: s.LedgerRetention.String(),
+		EnvDLQRetention:    s.DLQRetention.String(),
 		EnvGuarded:         string(job.Crashed) + "," + string(job.Ambiguous),
 		EnvLogLevel:        slog.LevelInfo.String(),
 	}
@@ -120,6 +124,8 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	}
 	s.MaxRedrives = r.Count(EnvMaxRedrives, 1, s.MaxRedrives)
 	s.LedgerRetention = r.Duration(EnvLedgerRetention, 0, s.LedgerRetention)
+	s.DLQRetention = r.Duration(EnvDLQRetention, 0, s.DLQRetention)
+	c.DLQRetention = s.DLQRetention
 	c.Rules = ledger.Rules{MaxRedrives: s.MaxRedrives, Retention: s.LedgerRetention}
 	for _, n := range numbers {
 		if n.count != nil {

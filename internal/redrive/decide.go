@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"time"
 
 	"acklast/internal/job"
@@ -59,17 +58,16 @@ type candidate struct {
 	lookErr error
 }
 
-// digest tells two payloads under one key apart. Of a body that is not decoded it is the body's own.
+// digest tells two payloads under one key apart, as the ledger does. Of a body that is not decoded it is the
+// body's own.
 func (c candidate) digest(body string) string {
-	payload, rule := []byte(body), "body:"
 	if c.readErr == nil {
-		canonical := slices.Clone(c.read.Envelope.Payload)
-		if err := canonical.Canonicalize(); err == nil {
-			payload, rule = canonical, "payload:"
+		if digest, err := job.Digest(c.read.Envelope.Payload, c.read.Kind.Volatile); err == nil {
+			return digest
 		}
 	}
-	sum := sha256.Sum256(payload)
-	return rule + hex.EncodeToString(sum[:16])
+	sum := sha256.Sum256([]byte(body))
+	return "body:" + hex.EncodeToString(sum[:16])
 }
 
 // class and cause are the ledger's while the entry is isolated, else the message's own words where it
@@ -90,7 +88,7 @@ func (c candidate) class() job.Class {
 
 func (c candidate) cause() job.Cause {
 	switch {
-	case c.memory.Cause == job.CauseGeneration, c.memory.Cause == conflicting: // which the message alone says
+	case c.memory.Cause == job.CauseGeneration, c.memory.Cause == job.CauseConflict: // which the message alone says
 		return c.memory.Cause
 	case c.entry.Status == ledger.Isolated && c.entry.Cause != "":
 		return c.entry.Cause
@@ -108,6 +106,15 @@ func (c candidate) generation() int {
 	return c.memory.Redrives
 }
 
+// conflicts says whether the message's payload is not that of its job.
+func (c candidate) conflicts() bool {
+	if c.readErr != nil || c.entry.Digest == "" {
+		return c.cause() == job.CauseConflict
+	}
+	digest, err := job.Digest(c.read.Envelope.Payload, c.read.Kind.Volatile)
+	return err == nil && c.entry.Conflict(digest) != nil
+}
+
 // decide says what becomes of a message. named says that it was selected by its id, with which an
 // approver may let pass what is otherwise kept; guard then says what for.
 func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action, why, guard string) {
@@ -118,6 +125,8 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return Unsure, "its entry cannot be read: " + job.SafeText(c.lookErr.Error()), ""
 	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
 		return Foreign, "neither a job nor a message of the worker's", ""
+	case c.conflicts():
+		return Conflict, "its payload is not that of the job with its key: discard it by id", ""
 	case e.Status.Final():
 		return Remove, "the job is final: " + string(e.Status) + ", " + e.Outcome, ""
 	case e.Status == ledger.Running && !e.Free(now):
@@ -209,7 +218,7 @@ func judge(e ledger.Entry, generation int) (ending Ending, why string, throttled
 		return Succeeded, string(e.Status), false
 	case e.Status == ledger.Isolated:
 		return Again, string(e.LastClass) + ", " + string(e.Cause) + ": " + e.LastError, false
-	case e.Attempts > e.BudgetFrom && e.LastClass == job.Throttled:
+	case e.LastClass == job.Throttled && e.Throttles > 0:
 		return "", "throttled", true
 	case e.Attempts > e.BudgetFrom:
 		return Retrying, fmt.Sprintf("%d attempts failed, the last %s: %s", e.Attempts-e.BudgetFrom, e.LastClass, e.LastError), false

@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, "", false},
 		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, "", false},
 		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, Retrying, false},
-		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Throttled}, "", true},
+		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, Throttles: 1, LastClass: job.Throttled}, "", true},
 		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, "", false},
 		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded, false},
 		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded, false},

@@ -123,7 +123,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		part.Part++
 	}
 	// A message that conflicts with its entry says nothing about the entry's job.
-	if c.read.Key != "" && c.cause() != conflicting {
+	if c.read.Key != "" && !c.conflicts() {
 		e, err := s.ledger.Update(ctx, c.read.Key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 			return s.rules.Discard(e, delivery(m.Message, c, run), s.now())
 		})

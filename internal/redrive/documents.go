@@ -43,9 +43,12 @@ const (
 	skPart = "part#"
 
 	pkIndex  = "index"
-	pkSwitch = "switch"
+	pkSwitch = SwitchKey
 	pkLock   = "lock"
 )
+
+// SwitchKey is the partition of the kill switch, and of nothing else: operators may write it directly.
+const SwitchKey = "switch"
 
 func pkPlan(id string) string { return "plan#" + id }
 

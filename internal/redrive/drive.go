@@ -34,6 +34,8 @@ type drive struct {
 	// deletion is missing. settled is what was done with all others.
 	targets map[string]target
 	sent    map[string]bool
+	// begun are those of which a step was begun, and perhaps done.
+	begun   map[string]bool
 	settled map[string]outcome
 	order   []string
 	// unseen is how many targets this round has not received.
@@ -218,6 +220,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return err
 	}
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
+	d.begun = map[string]bool{}
 	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
 	for _, t := range list {
 		if t.Action.acts() {
@@ -264,6 +267,8 @@ func (d *drive) settle(id string, o outcome) {
 		d.order = append(d.order, id)
 	case o.step == auditUndeleted:
 		d.sent[id] = true
+	default:
+		d.begun[id] = true
 	}
 }
 
@@ -470,8 +475,12 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		line := AuditRecord{Run: d.run.ID, Message: id, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
-		if d.sent[id] { // so its deletion was done, and only not confirmed
-			line.What, line.Generation = auditSent, t.Generation+1
+		took, err := d.took(ctx, t)
+		if err != nil {
+			return false, err
+		}
+		if took {
+			line.What, line.Generation, line.Why = auditSent, t.Generation+1, "sent, and not confirmed"
 		}
 		lines = append(lines, line)
 	}
@@ -481,10 +490,25 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	for _, line := range lines {
 		d.settle(line.Message, outcome{step: line.What, key: line.Job})
 		d.run.Counts[line.What]++
+		if line.sends() && line.Job != "" && d.jobs[line.Job] == nil {
+			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}}
+		}
 	}
 	d.unseen = 0
 	d.run.Unseen, d.run.Why = 0, ""
 	return false, nil
+}
+
+// took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed.
+func (d *drive) took(ctx context.Context, t target) (bool, error) {
+	if d.sent[t.ID] || d.begun[t.ID] && t.Key == "" {
+		return true, nil
+	}
+	if !d.begun[t.ID] {
+		return false, nil
+	}
+	e, err := d.s.ledger.Get(ctx, t.Key)
+	return e.Run == d.run.ID && e.Redrives > t.Generation, err
 }
 
 // finish ends a run that has nothing left to receive, when every message has its ending.

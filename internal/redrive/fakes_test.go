@@ -75,8 +75,11 @@ func newWorld() *world {
 
 // call makes a call under the fault, if there is one.
 func (w *world) call(name string, do func() error) error {
-	if w.latency > 0 {
-		time.Sleep(w.latency)
+	w.mu.Lock()
+	latency := w.latency
+	w.mu.Unlock()
+	if latency > 0 {
+		time.Sleep(latency)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -390,7 +393,7 @@ func newBench(t *testing.T) *bench {
 	n := topology.DefaultRedrive()
 	n.ReceiveWait, n.Ramp = 0, 0
 	b.Config = redrive.Config{
-		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true,
+		Names: topology.NamesOf("test"), Numbers: n, Unqualified: true, DLQRetention: 14 * 24 * time.Hour,
 		Rules:   ledger.Rules{Retry: retry.Policy{Base: time.Second, Cap: time.Minute, MaxAttempts: 3, AttemptTime: time.Second}, MaxRedrives: 3, Retention: 45 * 24 * time.Hour},
 		Guarded: []job.Class{job.Crashed, job.Ambiguous},
 	}

@@ -1,8 +1,15 @@
 package redrive
 
 import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"acklast/internal/job"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -12,7 +19,6 @@ type Filter struct {
 	// All says that everything is meant; without any other condition it has to be said.
 	All      bool        `json:"all,omitempty"`
 	Classes  []job.Class `json:"classes,omitempty"`
-	Causes   []job.Cause `json:"causes,omitempty"`
 	Kinds    []string    `json:"kinds,omitempty"`
 	Keys     []string    `json:"keys,omitempty"`
 	Subjects []string    `json:"subjects,omitempty"`
@@ -21,33 +27,65 @@ type Filter struct {
 	// part of the error's text, in any case.
 	Fingerprints []string `json:"fingerprints,omitempty"`
 	ErrorText    string   `json:"errorText,omitempty"`
-	// Generations are how often the jobs were redriven.
-	Generations []int `json:"generations,omitempty"`
-	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m".
+	// Attributes are the sender's message attributes, Payload fields of the payload (a.b is b in a), each with
+	// the text of its value. Bodies that are not decoded have no payload.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Payload    map[string]string `json:"payload,omitempty"`
+	// OlderThan and YoungerThan bound the time since the isolation, such as "2h30m" or "7d".
 	OlderThan   string `json:"olderThan,omitempty"`
 	YoungerThan string `json:"youngerThan,omitempty"`
 }
 
 func (f Filter) check() error {
-	conditions := len(f.Classes) + len(f.Causes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Generations) + len(f.Fingerprints)
+	conditions := len(f.Classes) + len(f.Kinds) + len(f.Keys) + len(f.Subjects) + len(f.Messages) + len(f.Fingerprints) +
+		len(f.Attributes) + len(f.Payload)
 	if f.ErrorText != "" {
 		conditions++
 	}
 	for name, text := range map[string]string{"olderThan": f.OlderThan, "youngerThan": f.YoungerThan} {
 		if text != "" {
 			conditions++
-			if d, err := time.ParseDuration(text); err != nil || d < 0 {
-				return refuse("%s is %q, want a duration such as 2h30m", name, text)
+			if _, err := parseAge(text); err != nil {
+				return refuse("%s is %q, want an age such as 2h30m or 7d", name, text)
 			}
+		}
+	}
+	for _, class := range f.Classes {
+		if !slices.Contains(classes, class) {
+			return refuse("there is no class %q, only %q", class, classes)
 		}
 	}
 	switch {
 	case conditions == 0 && !f.All:
-		return refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
+		return refuse(`the selection is empty: name classes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	case conditions > 0 && f.All:
 		return refuse(`the selection says "all" and names conditions as well: choose one`)
 	}
 	return nil
+}
+
+var classes = []job.Class{job.Transient, job.Throttled, job.ClassUnknown, job.Invalid, job.Rejected, job.Ambiguous, job.Crashed}
+
+// parseAge reads a duration, which may have days.
+func parseAge(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		days, rest = "0", text
+	}
+	n, err := strconv.Atoi(days)
+	if err != nil {
+		return 0, err
+	}
+	var d time.Duration
+	if rest != "" {
+		if d, err = time.ParseDuration(rest); err != nil {
+			return 0, err
+		}
+	}
+	if d += time.Duration(n) * 24 * time.Hour; d < 0 {
+		return 0, errors.New("negative")
+	}
+	return d, nil
 }
 
 func (f Filter) named(id string) bool { return slices.Contains(f.Messages, id) }
@@ -55,16 +93,51 @@ func (f Filter) named(id string) bool { return slices.Contains(f.Messages, id) }
 func (f Filter) matches(it item, now time.Time) bool {
 	in := func(n int, contains bool) bool { return n == 0 || contains }
 	age := now.Sub(it.isolatedAt)
-	older, _ := time.ParseDuration(f.OlderThan)
-	younger, _ := time.ParseDuration(f.YoungerThan)
-	return in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
-		in(len(f.Causes), slices.Contains(f.Causes, it.cause)) &&
+	older, _ := parseAge(f.OlderThan)
+	younger, _ := parseAge(f.YoungerThan)
+	return it.fits && in(len(f.Classes), slices.Contains(f.Classes, it.class)) &&
 		in(len(f.Kinds), slices.Contains(f.Kinds, it.kind)) &&
 		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
 		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
 		in(len(f.Messages), f.named(it.id)) &&
 		in(len(f.Fingerprints), slices.Contains(f.Fingerprints, it.fingerprint)) &&
 		strings.Contains(strings.ToLower(it.error), strings.ToLower(f.ErrorText)) &&
-		in(len(f.Generations), slices.Contains(f.Generations, it.generation)) &&
 		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
 }
+
+// fits checks what an item does not keep of its message.
+func (f Filter) fits(m job.Message, c candidate) bool {
+	for name, want := range f.Attributes {
+		if a, ok := m.Attributes[name]; !ok || a.String != want {
+			return false
+		}
+	}
+	if len(f.Payload) == 0 {
+		return true
+	}
+	var payload any
+	if c.readErr != nil || json.Unmarshal(c.read.Envelope.Payload, &payload, json.WithUnmarshalers(exactNumbers)) != nil {
+		return false
+	}
+	for path, want := range f.Payload {
+		value := payload
+		for name := range strings.SplitSeq(path, ".") {
+			object, _ := value.(map[string]any)
+			value = object[name]
+		}
+		if value == nil || fmt.Sprint(value) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// exactNumbers keeps numbers as they are spelled: an id must not be rounded.
+var exactNumbers = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+	if d.PeekKind() != '0' {
+		return errors.ErrUnsupported
+	}
+	token, err := d.ReadValue()
+	*v = string(token)
+	return err
+})

@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,12 @@ func retries(class job.Class) func(*world, job.Message) {
 		if e.Status != ledger.Pending {
 			return
 		}
-		e.Version, e.Attempts, e.LastClass, e.LastError = e.Version+1, e.Attempts+1, class, "503"
+		e.Version, e.LastClass, e.LastError = e.Version+1, class, "503"
+		if class == job.Throttled { // which spends time, and not the count
+			e.Throttles++
+		} else {
+			e.Attempts++
+		}
 		e.RetryAt = time.Now().Add(time.Hour)
 		w.entries[e.Key] = e
 	}
@@ -667,4 +673,163 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 			t.Errorf("listed %+v, want one that was interrupted", listed)
 		}
 	})
+}
+
+// A copy is not sent while its job has not run yet.
+func TestCopiesOfASlowJobAreNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		var late []job.Message
+		b.run = func(_ *world, m job.Message) { late = append(late, m) }
+		b.many(1)
+		for range 3 {
+			b.put(job.DLQ, b.queues[job.DLQ][0].Message)
+		}
+		go func() {
+			time.Sleep(30 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range late {
+				done(b.world, m)
+			}
+		}()
+		req := planOf(all)
+		req.Canary = 4
+		got := b.must(redrive.Request{Action: "run", Plan: b.must(req).Plan.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1, redrive.Copied: 3})
+		if n := len(b.sentAt); n != 1 {
+			t.Errorf("%d sent, want 1", n)
+		}
+	})
+}
+
+func TestAgesMayHaveDays(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Transient) // an hour ago
+	for age, want := range map[string]int{"59m": 1, "0d30m": 1, "1d": 0, "1h30m": 0} {
+		got := b.must(redrive.Request{Action: "inspect", Select: &redrive.Filter{OlderThan: age}})
+		if n := len(got.Groups); n != want {
+			t.Errorf("older than %s: %d groups, want %d", age, n, want)
+		}
+	}
+}
+
+func TestAnEmptyDLQAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.ReceiveWait = 2 * time.Second
+		began := time.Now()
+		got := b.must(redrive.Request{Action: "inspect"})
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("an empty DLQ took %v, want 2 s at most", took)
+		}
+		if raw, err := json.Marshal(got); err != nil || !strings.Contains(string(raw), `"groups":[]`) {
+			t.Errorf("answer %s, want an empty list of groups; %v", raw, err)
+		}
+	})
+}
+
+func TestSelectByAttributeAndPayload(t *testing.T) {
+	b := newBench(t)
+	send := func(id, more, tenant string) {
+		b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"` + id + `",` + more + `}}`, Memory: job.Memory{Class: job.Transient},
+			Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: tenant}}})
+	}
+	send("a", `"planId":"p-7","n":12345678901234567890`, "blue")
+	send("b", `"planId":"p-8","at":{"room":"r-1"}`, "blue")
+	send("c", `"planId":"p-7"`, "green")
+	b.malformed()
+	for name, test := range map[string]struct {
+		f    redrive.Filter
+		want int
+	}{
+		"payload":             {redrive.Filter{Payload: map[string]string{"planId": "p-7"}}, 2},
+		"a large number":      {redrive.Filter{Payload: map[string]string{"n": "12345678901234567890"}}, 1},
+		"a field of a field":  {redrive.Filter{Payload: map[string]string{"at.room": "r-1"}}, 1},
+		"no such field":       {redrive.Filter{Payload: map[string]string{"at.floor": "1"}}, 0},
+		"attribute":           {redrive.Filter{Attributes: map[string]string{"tenant": "blue"}}, 2},
+		"attribute, payload":  {redrive.Filter{Attributes: map[string]string{"tenant": "green"}, Payload: map[string]string{"planId": "p-7"}}, 1},
+		"another's attribute": {redrive.Filter{Attributes: map[string]string{"tenant": "red"}}, 0},
+	} {
+		n := 0
+		for _, g := range b.must(redrive.Request{Action: "inspect", Select: &test.f}).Groups {
+			n += g.Count
+		}
+		if n != test.want {
+			t.Errorf("%s: %d messages, want %d", name, n, test.want)
+		}
+	}
+}
+
+// A list names every message once, however many pages it has.
+func TestListNamesEveryMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(3000)
+		seen, pages := map[string]bool{}, 0
+		for after, more := "", true; more; pages++ {
+			got := b.must(redrive.Request{Action: "inspect", List: true, After: after})
+			for _, m := range got.Messages {
+				if seen[m.Message] {
+					t.Fatalf("%s is listed twice", m.Message)
+				}
+				seen[m.Message] = true
+				if left := m.DeletedAt.Sub(time.Now()); left <= 13*24*time.Hour || left > 14*24*time.Hour {
+					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
+				}
+			}
+			if raw, err := json.Marshal(got); err != nil || len(raw) > 6_000_000 {
+				t.Errorf("a page has %d bytes, more than Lambda answers; %v", len(raw), err)
+			}
+			after, more = got.Next, got.Next != ""
+		}
+		if len(seen) != 3000 {
+			t.Errorf("%d messages listed on %d pages, want 3000", len(seen), pages)
+		}
+	})
+}
+
+// The ledger knows which payload is the job's: only the other message is in conflict.
+func TestTheEntryTellsWhichMessageConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(1)
+		digest, err := job.Digest([]byte(`{"id":"j0000"}`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := b.entries[key("j0000")]
+		e.Digest = digest
+		b.entries[key("j0000")] = e
+		other := b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"j0000","more":1}}`, Memory: b.queues[job.DLQ][0].Memory})
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+		if left := b.queues[job.DLQ]; len(left) != 1 || left[0].ID != other {
+			t.Errorf("left on the DLQ: %d messages, want the one in conflict", len(left))
+		}
+	})
+}
+
+// A convict whose message lost our attribute is told by its entry, and needs its approval.
+func TestAConvictWithoutOurAttributeNeedsItsApproval(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Crashed)
+	b.queues[job.DLQ][0].Memory = job.Memory{}
+	plan := b.must(planOf(all)).Plan
+	if !strings.Contains(plan.Approval, "crashed") {
+		t.Errorf("approval %q, want one for the crashed job", plan.Approval)
+	}
+	b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "needs an approval")
+}
+
+// An isolated job is not foreign, whatever its message lost.
+func TestAnIsolatedJobIsNotForeign(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Rejected)
+	b.queues[job.DLQ][0].Memory = job.Memory{}
+	groups := b.must(redrive.Request{Action: "inspect"}).Groups
+	if len(groups) != 1 || groups[0].Class != job.Rejected || groups[0].Actions[redrive.Redrive] != 1 {
+		t.Errorf("groups %+v, want one rejected job to redrive", groups)
+	}
 }

@@ -114,7 +114,48 @@ func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	return Response{Scan: &sc, Groups: groups(items)}, nil
+	resp := Response{Scan: &sc, Groups: groups(items)}
+	if req.List {
+		resp.Messages, resp.Next = s.listed(items, req.After)
+	}
+	return resp, nil
+}
+
+// Listed is one message of a list.
+type Listed struct {
+	Message    string    `json:"message"`
+	Job        string    `json:"job,omitempty"`
+	Kind       string    `json:"kind"`
+	Class      job.Class `json:"class"`
+	Cause      job.Cause `json:"cause"`
+	Error      string    `json:"error,omitempty"`
+	IsolatedAt time.Time `json:"isolatedAt"`
+	// DeletedAt is when SQS deletes the message.
+	DeletedAt time.Time `json:"deletedAt"`
+	Action    Action    `json:"action"`
+	Why       string    `json:"why"`
+}
+
+// maxList is how many bytes of a list one answer has: below Lambda's 6 MB.
+const maxList = 4 << 20
+
+// listed are the messages after an id, by id, and the id after which the next page starts.
+func (s *Service) listed(items []item, after string) (list []Listed, next string) {
+	slices.SortFunc(items, func(a, b item) int { return cmp.Compare(a.id, b.id) })
+	list = []Listed{}
+	size := 0
+	for _, it := range items {
+		if it.id <= after {
+			continue
+		}
+		// Each byte of a text may become six, and the rest is below 400.
+		if size += 400 + 6*(len(it.key)+len(it.error)+len(it.why)); size > maxList && len(list) > 0 {
+			return list, list[len(list)-1].Message
+		}
+		list = append(list, Listed{Message: it.id, Job: it.key, Kind: it.kind, Class: it.class, Cause: it.cause, Error: it.error,
+			IsolatedAt: it.isolatedAt, DeletedAt: it.sentAt.Add(s.retention), Action: it.action, Why: it.why})
+	}
+	return list, ""
 }
 
 func (s *Service) show(ctx context.Context, req Request) (Response, error) {

@@ -66,7 +66,8 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 	failures := 0
 	for _, st := range steps {
 		if st.what == "" {
-			continue // nothing was begun
+			d.begun[st.ID] = true // perhaps no more than its first line
+			continue
 		}
 		before := d.sent[st.ID]
 		d.run.Counts[st.what]++

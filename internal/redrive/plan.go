@@ -22,7 +22,7 @@ const partSize = 300
 
 func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
-		return Response{}, refuse(`the selection is empty: name classes, causes, kinds, keys, subjects, messages or ages, or say "all": true`)
+		return Response{}, refuse(`the selection is empty: name classes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	}
 	p, items, sc, err := s.makePlan(ctx, req, *req.Select)
 	if err != nil {
@@ -150,7 +150,7 @@ func copies(items []item) {
 	}
 	jobs := map[string]*job{}
 	for _, it := range items {
-		if it.key == "" || it.cause == conflicting {
+		if it.key == "" || it.action == Conflict {
 			continue
 		}
 		if j := jobs[it.key]; j == nil {
@@ -165,7 +165,7 @@ func copies(items []item) {
 		j := jobs[it.key]
 		switch {
 		case it.key == "" || it.action != Redrive:
-		case it.cause == conflicting || j.conflict:
+		case j.conflict:
 			it.action, it.why = Conflict, "messages with different payloads have this key: discard the wrong ones by id"
 		case acting[it.key]:
 			it.action, it.why, it.guard = Copy, "another message of the same job goes first", ""
@@ -174,9 +174,6 @@ func copies(items []item) {
 		}
 	}
 }
-
-// conflicting is the cause of a message whose payload is not that of its entry.
-const conflicting job.Cause = "conflict"
 
 // driftOf compares a plan with the ledger as it is now.
 func (s *Service) driftOf(ctx context.Context, p Plan) (*Drifted, error) {

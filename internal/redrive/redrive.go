@@ -2,9 +2,13 @@
 // them, freezes what an operator selected into a plan, and moves it back to the recovery lane in a run
 // that is bounded by rate, time, count and generation, judged by the ledger, and can be stopped.
 //
-//	plan ──approve──▶ run:  canary ─▶ judged by the ledger ─▶ cohort ─▶ cohort ─▶ … ─▶ done
-//	                         │              │                   │
-//	                         └── kill switch, lock, rate, backlog and stop conditions before each
+//	plan ──approve──▶ run:  stage ─▶ judged by the ledger ─▶ stage ─▶ … ─▶ cohort ─▶ cohort ─▶ … ─▶ endings ─▶ done
+//	                         │              │                                │                       │
+//	                         └── kill switch, lock, rate, backlog and the jobs judged last, before each; else halted
+//
+// A run is done when every message of its plan has a known ending, and it says which. A message that was not
+// seen is not gone: the run looks for it for longer than SQS's counts lag. Everything else is halted, with a
+// code, and can be continued, starting with a fresh stage.
 //
 // Per message: audit what is about to happen, reopen the entry, send to the recovery lane, and delete
 // only what SQS confirmed as sent. A crash after any step repeats that step and those after it:
@@ -74,6 +78,7 @@ type Service struct {
 	names       topology.Names
 	rules       ledger.Rules
 	numbers     topology.Redrive
+	retention   time.Duration
 	guarded     []job.Class
 	unqualified bool
 	version     string
@@ -92,7 +97,7 @@ type Service struct {
 // New returns a service.
 func New(c Config, d Dependencies) *Service {
 	return &Service{
-		names: c.Names, rules: c.Rules, numbers: c.Numbers, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
+		names: c.Names, rules: c.Rules, numbers: c.Numbers, retention: c.DLQRetention, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
 		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds, start: d.Start,
 		log: d.Log, progress: d.Progress, now: d.Now, newID: d.ID,
 	}

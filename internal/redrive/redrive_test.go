@@ -542,19 +542,20 @@ func TestAliases(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	for why, r := range map[string]redrive.Request{
-		"the selection is empty":  {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{}},
-		"choose one":              {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{All: true, Kinds: []string{"x"}}},
-		"want a duration":         {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{OlderThan: "yesterday"}},
-		"ratePerSecond":           {Action: "plan", By: "a", Reason: "b", Select: all, RatePerSecond: 1e6},
-		"nothing on the DLQ":      {Action: "plan", By: "a", Reason: "b", Select: all},
-		"needs a name":            {Action: "plan", Reason: "b", Select: all},
-		"there is no plan":        {Action: "run", Plan: "p-x"},
-		"there is no run":         {Action: "run", Run: "r-x"},
-		"is none of":              {Action: "purge"},
-		"was not seen on the DLQ": {Action: "inspect", Message: "m-x"},
-		"discard takes":           {Action: "discard", By: "a", Reason: "b"},
-		"there is no job":         {Action: "decide", By: "a", Reason: "b", Job: "test/x", Decision: ledger.Sent},
-		"more than 100 bytes":     {Action: "status", Run: strings.Repeat("x", 101)},
+		"the selection is empty":         {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{}},
+		"choose one":                     {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{All: true, Kinds: []string{"x"}}},
+		"there is no class \"transent\"": {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{Classes: []job.Class{"transent"}}},
+		"want an age":                    {Action: "plan", By: "a", Reason: "b", Select: &redrive.Filter{OlderThan: "yesterday"}},
+		"ratePerSecond":                  {Action: "plan", By: "a", Reason: "b", Select: all, RatePerSecond: 1e6},
+		"nothing on the DLQ":             {Action: "plan", By: "a", Reason: "b", Select: all},
+		"needs a name":                   {Action: "plan", Reason: "b", Select: all},
+		"there is no plan":               {Action: "run", Plan: "p-x"},
+		"there is no run":                {Action: "run", Run: "r-x"},
+		"is none of":                     {Action: "purge"},
+		"was not seen on the DLQ":        {Action: "inspect", Message: "m-x"},
+		"discard takes":                  {Action: "discard", By: "a", Reason: "b"},
+		"there is no job":                {Action: "decide", By: "a", Reason: "b", Job: "test/x", Decision: ledger.Sent},
+		"more than 100 bytes":            {Action: "status", Run: strings.Repeat("x", 101)},
 	} {
 		b.refused(r, why)
 	}

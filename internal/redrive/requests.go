@@ -37,6 +37,9 @@ type Request struct {
 	Message string `json:"message,omitempty"`
 	// Payload has inspect show the body of Message.
 	Payload bool `json:"payload,omitempty"`
+	// List has inspect name every message that is selected, from the one after After on.
+	List  bool   `json:"list,omitempty"`
+	After string `json:"after,omitempty"`
 	// Messages are the ids of what discard discards. With Select instead, Count is how many it has to select.
 	Messages []string `json:"messages,omitempty"`
 	Count    int      `json:"count,omitempty"`
@@ -62,22 +65,25 @@ type Response struct {
 	// Refused says why nothing was done.
 	Refused string `json:"refused,omitempty"`
 
-	Scan    *Scan         `json:"scan,omitempty"`
-	Groups  []Group       `json:"groups,omitempty"`
-	Message *MessageView  `json:"message,omitempty"`
-	Plan    *Plan         `json:"plan,omitempty"`
-	Run     *Run          `json:"run,omitempty"`
-	Runs    []Run         `json:"runs,omitempty"`
-	Switch  *Switch       `json:"switch,omitempty"`
-	Results []Result      `json:"results,omitempty"`
-	Entry   *ledger.Entry `json:"entry,omitempty"`
-	Audit   []AuditRecord `json:"audit,omitempty"`
+	Scan    *Scan        `json:"scan,omitempty"`
+	Groups  []Group      `json:"groups,omitzero"`
+	Message *MessageView `json:"message,omitempty"`
+	// Messages are those of a list; Next is what the next page comes after, empty when none does.
+	Messages []Listed      `json:"messages,omitzero"`
+	Next     string        `json:"next,omitempty"`
+	Plan     *Plan         `json:"plan,omitempty"`
+	Run      *Run          `json:"run,omitempty"`
+	Runs     []Run         `json:"runs,omitzero"`
+	Switch   *Switch       `json:"switch,omitempty"`
+	Results  []Result      `json:"results,omitzero"`
+	Entry    *ledger.Entry `json:"entry,omitempty"`
+	Audit    []AuditRecord `json:"audit,omitzero"`
 	// NextPage is the page of the audit that follows; 0 when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
 
-	Explanations []Explanation `json:"explanations,omitempty"`
+	Explanations []Explanation `json:"explanations,omitzero"`
 }
 
 // Result is what became of one message of a discard.

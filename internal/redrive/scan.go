@@ -29,6 +29,8 @@ type item struct {
 	generation             int
 	size                   int
 
+	// fits says that the message has the attributes and the payload that were selected.
+	fits       bool
 	action     Action
 	why, guard string
 }
@@ -131,7 +133,12 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	defer mine.release(ctx)
 	bytes, empty, lost := 0, 0, 0
 	end := s.now().Add(s.numbers.ScanTime)
-	for empty < s.numbers.EmptyReceives {
+	// A queue that SQS counts as empty is taken for that at the first empty answer.
+	enough := s.numbers.EmptyReceives
+	if sc.Holds == 0 {
+		enough = 1
+	}
+	for empty < enough {
 		switch {
 		case sc.Seen >= s.numbers.ScanMessages:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.numbers.ScanMessages)
@@ -156,7 +163,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 			empty++
 			continue
 		}
-		empty = 0
+		empty, enough = 0, s.numbers.EmptyReceives
 		mine.renew(ctx)
 		more := true
 		for _, m := range received {
@@ -265,7 +272,7 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
-		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body),
+		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body), fits: f.fits(m.Message, c),
 	}
 	if it.kind == "" {
 		it.kind = "unknown"
@@ -285,5 +292,9 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 
 // delivery is a message of the DLQ as the ledger's rules want it.
 func delivery(m job.Message, c candidate, token string) job.Delivery {
-	return job.Delivery{Message: m, Lane: job.Recovery, Envelope: c.read.Envelope, Key: c.read.Key, Subject: c.read.Subject, Token: token}
+	d := job.Delivery{Message: m, Lane: job.Recovery, Envelope: c.read.Envelope, Key: c.read.Key, Subject: c.read.Subject, Token: token}
+	if c.readErr == nil {
+		d.Digest = c.digest(m.Body)
+	}
+	return d
 }

@@ -39,7 +39,9 @@ type Proxy struct {
 	rules  []*rule
 	calls  map[string]int
 	active int
-	idle   sync.Cond
+	// observe sees every request. It may be nil.
+	observe func(r *http.Request, body []byte)
+	idle    sync.Cond
 }
 
 // Rule says which requests fail, and how. Of several rules that match, the one added first applies.
@@ -149,6 +151,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client is gone
+	}
+	p.mu.Lock()
+	observe := p.observe
+	p.mu.Unlock()
+	if observe != nil {
+		observe(r, body)
 	}
 	x := &exchange{proxy: p, ctx: r.Context(), w: w, r: r, body: body}
 	if f, ok := p.claim(operation, body); ok {

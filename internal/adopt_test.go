@@ -1,0 +1,258 @@
+//go:build adoption
+
+package internal_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	adopted      = "github.com/acme/jobs"
+	adoptedStack = "orders"
+)
+
+// repository is a git repository with what this working tree has, which no remote and no history belongs to.
+type repository struct {
+	*testing.T
+	dir string
+}
+
+func newRepository(t *testing.T) repository {
+	t.Helper()
+	r := repository{t, t.TempDir()}
+	here := repository{t, ".."}
+	for _, name := range strings.Split(strings.TrimSuffix(here.run("git", "ls-files", "-z", "-c", "-o", "--exclude-standard"), "\x00"), "\x00") {
+		info, err := os.Lstat(filepath.Join("..", name))
+		if os.IsNotExist(err) {
+			continue // deleted, but not committed
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write(name, string(text))
+		if err := os.Chmod(filepath.Join(r.dir, name), info.Mode().Perm()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run("git", "init", "-q", "-b", "main")
+	r.commit("Version 1")
+	r.run("git", "tag", "v1")
+	return r
+}
+
+// try runs a command in the repository and returns what it said.
+func (r repository) try(name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(r.Context(), name, args...)
+	cmd.Dir = r.dir
+	// The commands' commits need an author, and nothing of the machine's git configuration.
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
+		"GIT_AUTHOR_NAME=ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=ada", "GIT_COMMITTER_EMAIL=ada@example.com",
+		"GOPROXY=off", "GOFLAGS=-mod=mod")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (r repository) run(name string, args ...string) string {
+	r.Helper()
+	out, err := r.try(name, args...)
+	if err != nil {
+		r.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (r repository) commit(message string) {
+	r.Helper()
+	r.run("git", "add", "-A")
+	r.run("git", "commit", "-q", "-m", message)
+}
+
+func (r repository) read(name string) string {
+	r.Helper()
+	text, err := os.ReadFile(filepath.Join(r.dir, name))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(text)
+}
+
+func (r repository) write(name, text string) {
+	r.Helper()
+	file := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// edit replaces one piece of a file, which has to be there once.
+func (r repository) edit(name, old, new string) {
+	r.Helper()
+	text := r.read(name)
+	if n := strings.Count(text, old); n != 1 {
+		r.Fatalf("%s has %q %d times, want once", name, old, n)
+	}
+	r.write(name, strings.Replace(text, old, new, 1))
+}
+
+func (r repository) has(name string) bool {
+	_, err := os.Stat(filepath.Join(r.dir, name))
+	return err == nil
+}
+
+// An adopted clone builds under its own path, imports nothing of the old one, and tells the demo's story.
+func TestAdoptedCloneRuns(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	r.run("scripts/adopt.sh", adopted, adoptedStack)
+	if out := r.run("git", "status", "--porcelain"); out != "" {
+		t.Errorf("adoption left uncommitted:\n%s", out)
+	}
+	if out := r.run("gofmt", "-l", "."); out != "" {
+		t.Errorf("not gofmt-ed:\n%s", out)
+	}
+	for _, dir := range []string{".", "docs/example"} {
+		for imported := range strings.Lines(r.run("go", "list", "-C", dir, "-deps", "./...")) {
+			if strings.TrimSpace(imported) == "acklast" || strings.HasPrefix(imported, "acklast/") {
+				t.Errorf("in %s, %s is imported under its old path", dir, strings.TrimSpace(imported))
+			}
+		}
+	}
+	r.run("go", "build", "./...")
+	// The rules about imports, the numbers, and the synthesised stack do not depend on the names.
+	r.run("go", "test", "./internal", "./internal/topology", "./infra")
+
+	r.run("go", "build", "-o", "bin/acklast", "./cmd/acklast")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	demo := exec.CommandContext(ctx, "bin/acklast", "demo")
+	demo.Cancel = func() error { return demo.Process.Signal(os.Interrupt) }
+	demo.Dir, demo.Stderr = r.dir, os.Stderr
+	out, err := demo.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := demo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said = append(said, lines.Text())
+		if strings.HasPrefix(lines.Text(), "2. ") { // the first chapter was told to its end
+			cancel()
+		}
+	}
+	_ = demo.Wait() // it was interrupted
+	if !slices.ContainsFunc(said, func(line string) bool { return strings.HasPrefix(line, "2. ") }) {
+		t.Errorf("the demo did not come to its second chapter:\n%s", strings.Join(said, "\n"))
+	}
+}
+
+// A clone that was adopted at an older version, has a kind of its own and lacks a sample, takes a newer one.
+func TestAdoptedCloneIsUpgraded(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+
+	// The next version of acklast: it changes the engine and the sample, and has new files beside both.
+	r.run("git", "checkout", "-q", "-b", "next")
+	const added = "package %s\n\nimport _ \"acklast/internal/job\"\n\n// AddedLater is new in this version.\nconst AddedLater = true\n"
+	r.write("internal/ledger/later.go", strings.Replace(added, "%s", "ledger", 1))
+	r.write("docs/newkind/later.go", strings.Replace(added, "%s", "newkind", 1))
+	r.write("internal/job/kind.go", r.read("internal/job/kind.go")+"\n// AddedLater is new in this version.\nconst AddedLater = true\n")
+	r.write("docs/newkind/newkind.go", r.read("docs/newkind/newkind.go")+"\n// It was changed later.\n")
+	r.commit("Version 2")
+	r.run("git", "tag", "v2")
+	r.run("git", "checkout", "-q", "main")
+
+	r.run("scripts/adopt.sh", adopted, adoptedStack)
+	// A kind of one's own, made of the example; the example itself goes.
+	r.write("internal/kinds/voucher/voucher.go", strings.Replace(r.read("docs/newkind/newkind.go"), "package newkind", "package voucher", 1))
+	r.write("internal/kinds/voucher/sample.json", r.read("docs/newkind/sample.json"))
+	r.run("git", "rm", "-rq", "docs/newkind")
+	r.commit("Add vouchers; remove the example of a kind")
+
+	out := r.run("scripts/adopt.sh", "upgrade", "v2")
+	for _, file := range []string{"newkind.go", "later.go"} {
+		if !strings.Contains(out, "stays deleted: docs/newkind/"+file) {
+			t.Errorf("nobody is told that %s stays deleted:\n%s", file, out)
+		}
+	}
+	if r.has("docs/newkind") {
+		t.Error("the deleted sample came back")
+	}
+	if !r.has("internal/kinds/voucher/voucher.go") {
+		t.Error("the own kind is gone")
+	}
+	if !strings.Contains(r.read("internal/ledger/later.go"), `"`+adopted+`/internal/job"`) {
+		t.Error("the new file imports the old path")
+	}
+	if !strings.Contains(r.read("internal/job/kind.go"), "AddedLater") {
+		t.Error("the change is not there")
+	}
+	if out := r.run("git", "status", "--porcelain"); out != "" {
+		t.Errorf("the upgrade left uncommitted:\n%s", out)
+	}
+	r.run("go", "build", "./...")
+	if out := r.run("scripts/adopt.sh", "upgrade", "v2"); !strings.Contains(out, "has v2 already") {
+		t.Errorf("the same upgrade again: %s", out)
+	}
+
+	// Where both have changed the same lines, a person decides; until then nothing is committed.
+	r.run("git", "checkout", "-q", "next")
+	r.edit("internal/ledger/later.go", "AddedLater = true", "AddedLater = 3")
+	r.commit("Version 3")
+	r.run("git", "tag", "v3")
+	r.run("git", "checkout", "-q", "main")
+	r.edit("internal/ledger/later.go", "AddedLater = true", "AddedLater = false")
+	r.commit("Differ")
+	head := r.run("git", "rev-parse", "HEAD")
+	out, err := r.try("scripts/adopt.sh", "upgrade", "v3")
+	if err == nil {
+		t.Error("a conflict is no failure")
+	}
+	if !strings.Contains(out, "in conflict: internal/ledger/later.go") {
+		t.Errorf("the conflict is not named:\n%s", out)
+	}
+	if r.run("git", "rev-parse", "HEAD") != head {
+		t.Error("a conflict was committed")
+	}
+}
+
+// What cannot be adopted stays as it is, and the message says what to do.
+func TestAdoptionRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"a path with a space":      {[]string{"my jobs"}, "not a module path"},
+		"a stack with a dot":       {[]string{adopted, "my.stack"}, "not a stack's name"},
+		"an upgrade before it all": {[]string{"upgrade", "v1"}, "no branch upstream"},
+	} {
+		out, err := r.try("scripts/adopt.sh", c.args...)
+		if err == nil || !strings.Contains(out, c.says) {
+			t.Errorf("%s: %v, %s", name, err, out)
+		}
+	}
+	r.write("stray.txt", "mine")
+	if out, err := r.try("scripts/adopt.sh", adopted); err == nil || !strings.Contains(out, "uncommitted changes") {
+		t.Errorf("uncommitted changes: %v, %s", err, out)
+	}
+	r.run("git", "clean", "-fq")
+	if out := r.run("git", "status", "--porcelain"); out != "" {
+		t.Errorf("a refusal changed:\n%s", out)
+	}
+}

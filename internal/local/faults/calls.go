@@ -1,0 +1,145 @@
+package faults
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Call is one AWS call as IAM sees it. A request may be several: a transaction needs the right to each of
+// its parts.
+type Call struct {
+	// Principal makes the call: "worker", "redrive", or the words of a command such as "redrive plan".
+	Principal string `json:"principal"`
+	// Action is IAM's name of it, such as "sqs:SendMessage"; that of a request that this package does not
+	// know begins with "unknown:".
+	Action string `json:"action"`
+	// Resource is the end of the resource's ARN, such as "table/acklast-ledger", or "*" for an action that
+	// knows no resources. The stack's name in it is "acklast".
+	Resource string `json:"resource"`
+}
+
+// Record appends every call that comes in from now on to the file, one JSON object a line. The calls are
+// principal's on the stack. Several proxies and processes may record into one file.
+func (p *Proxy) Record(file, principal, stack string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observe = func(r *http.Request, body []byte) {
+		var lines []byte
+		for _, c := range callsOf(r, body) {
+			c.Principal = principal
+			c.Resource = strings.Replace(c.Resource, stack+"-", "acklast-", 1)
+			line, err := json.Marshal(c)
+			if err != nil {
+				panic(err) // three strings
+			}
+			lines = append(append(lines, line...), '\n')
+		}
+		// One write: appends of several processes do not mix then.
+		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = f.Write(lines)
+			_ = f.Close()
+		}
+		if err != nil {
+			panic("faults: record calls: " + err.Error())
+		}
+	}
+}
+
+// callsOf reads a request.
+func callsOf(r *http.Request, body []byte) []Call {
+	service, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	switch {
+	case service == "AmazonSQS":
+		return callsOfSQS(operation, body)
+	case strings.HasPrefix(service, "DynamoDB_"):
+		return callsOfDynamoDB(operation, body)
+	case strings.HasPrefix(r.URL.Path, lambdaPath):
+		return callsOfLambda(r)
+	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
+		// The query protocol; of the services that speak it, only STS is called.
+		if form, err := url.ParseQuery(string(body)); err == nil && form.Get("Action") == "GetCallerIdentity" {
+			return []Call{{Action: "sts:GetCallerIdentity", Resource: "*"}}
+		}
+	}
+	return []Call{{Action: "unknown:" + r.Method + " " + r.URL.Path + " " + r.Header.Get("X-Amz-Target"), Resource: "*"}}
+}
+
+// callsOfSQS: IAM knows no batches.
+func callsOfSQS(operation string, body []byte) []Call {
+	var in struct{ QueueUrl, QueueName string }
+	if err := json.Unmarshal(body, &in); err != nil {
+		return []Call{{Action: "unknown:sqs " + err.Error(), Resource: "*"}}
+	}
+	queue := in.QueueName
+	if queue == "" {
+		queue = in.QueueUrl[strings.LastIndexByte(in.QueueUrl, '/')+1:]
+	}
+	return []Call{{Action: "sqs:" + strings.TrimSuffix(operation, "Batch"), Resource: queue}}
+}
+
+// callsOfDynamoDB: a transaction is its parts, a batch is one action on each table.
+func callsOfDynamoDB(operation string, body []byte) []Call {
+	type part struct{ TableName string }
+	var in struct {
+		TableName, IndexName string
+		RequestItems         map[string]json.RawMessage
+		TransactItems        []map[string]part
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return []Call{{Action: "unknown:dynamodb " + err.Error(), Resource: "*"}}
+	}
+	var calls []Call
+	for table := range in.RequestItems {
+		calls = append(calls, Call{Action: "dynamodb:" + operation, Resource: "table/" + table})
+	}
+	for _, item := range in.TransactItems {
+		for kind, p := range item {
+			action := kind + "Item"
+			if kind == "ConditionCheck" {
+				action = "ConditionCheckItem"
+			}
+			calls = append(calls, Call{Action: "dynamodb:" + action, Resource: "table/" + p.TableName})
+		}
+	}
+	if len(calls) > 0 {
+		return calls
+	}
+	resource := "table/" + in.TableName
+	if in.IndexName != "" {
+		resource += "/index/" + in.IndexName
+	}
+	if in.TableName == "" {
+		resource = "*"
+	}
+	return []Call{{Action: "dynamodb:" + operation, Resource: resource}}
+}
+
+const lambdaPath = "/2015-03-31/"
+
+func callsOfLambda(r *http.Request) []Call {
+	words := strings.Split(strings.Trim(strings.TrimPrefix(r.URL.Path, lambdaPath), "/"), "/")
+	if words[0] == "event-source-mappings" {
+		if len(words) == 1 {
+			return []Call{{Action: "lambda:ListEventSourceMappings", Resource: "*"}}
+		}
+		action := map[string]string{http.MethodGet: "GetEventSourceMapping", http.MethodPut: "UpdateEventSourceMapping"}[r.Method]
+		return []Call{{Action: "lambda:" + action, Resource: "event-source-mapping:" + words[1]}}
+	}
+	if words[0] == "functions" && len(words) == 3 {
+		function := "function:" + words[1]
+		if q := r.URL.Query().Get("Qualifier"); q != "" {
+			function += ":" + q
+		}
+		switch {
+		case words[2] == "invocations":
+			return []Call{{Action: "lambda:InvokeFunction", Resource: function}}
+		case words[2] == "configuration" && r.Method == http.MethodGet:
+			return []Call{{Action: "lambda:GetFunctionConfiguration", Resource: function}}
+		}
+	}
+	return []Call{{Action: "unknown:" + r.Method + " " + r.URL.Path, Resource: "*"}}
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Checks the policies of the stack by the AWS calls that are really made: records those of the functions in the
+# end-to-end tests and those of the command line in its tests, and replays each, and those that are implied,
+# against the template of each group of settings. `make test-engines` calls it; about five minutes.
+#
+# The evaluator of policies is installed from npm into scripts/iam; it is a tool and no part of the product.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ACKLAST_CALLS=$work/calls
+unset AWS_ENDPOINT_URL ACKLAST_E2E ACKLAST_DATA_ENDPOINT
+
+(cd scripts/iam && npm ci --ignore-scripts --no-audit --no-fund >/dev/null)
+
+echo "Recording the AWS calls of the functions and of the command line."
+# Left out are tests about the address that a command names, which the recorder changes, and about stacks of other names.
+go test -count=1 ./cmd/acklast -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting)$'
+go test -count=1 -timeout 20m ./internal/e2e -skip 'RandomKills'
+
+JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$(node -p 'process.versions.node.split(".")[0]')
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION
+scripts/build-dist.sh
+
+# check "SETTINGS" CONTEXT... checks the template that is made with the context; implied.json names the settings.
+check() {
+	local settings=$1 context=()
+	shift
+	for one in "$@"; do context+=(-c "acklast:$one"); done
+	node_modules/.bin/cdk synth --quiet --build true --output "$work/cdk.out" "${context[@]}" >"$work/synth" 2>&1 || { cat "$work/synth" >&2; exit 1; }
+	# shellcheck disable=SC2086 # one word for each setting
+	node scripts/iam/check.mjs "$ACKLAST_CALLS" "$work/cdk.out/acklast.template.json" $settings
+}
+check ""
+check "customerKey alarmEmail" customerKey=true alarmEmail=ops@example.com
+check "ses" provider=ses sesFrom=reminders@example.com sesConfigurationSet=reminders
+check "http" provider=http providerUrl=https://provider.example \
+	providerSecretArn=arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf
