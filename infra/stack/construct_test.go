@@ -3,6 +3,8 @@ package stack
 import (
 	"archive/zip"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -201,6 +203,11 @@ func TestAKindBringsTablesAndGrants(t *testing.T) {
 	}
 }
 
+// neverStarted is the constructor of kinds that are only described.
+func neverStarted(context.Context, acklast.Services) (acklast.Runner[struct{}], error) {
+	return nil, errors.New("not here")
+}
+
 func TestGrantsOfKindsAreChecked(t *testing.T) {
 	kind := func(name string, tables []acklast.Table, grants ...acklast.Grant) acklast.Kind {
 		return acklast.Define(acklast.Definition[struct{}]{
@@ -211,7 +218,7 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 				}
 				return grants, nil
 			},
-		}, nil)
+		}, neverStarted)
 	}
 	own := []acklast.Table{{Name: "own", PartitionKey: "id"}}
 	act := []string{"dynamodb:GetItem"}
@@ -225,9 +232,10 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
 		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
 		`kind slow: attempt time is 1h0m0s, above start margin`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
-			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
-		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
-		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},
+			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, neverStarted)}},
+		`the worker's environment has about`:                   {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
+		`environment has ACKLAST_REDRIVE_RATE, which New sets`: {Environment: map[string]string{"ACKLAST_REDRIVE_RATE": "x"}},
+		`environment has ACKLAST_STACK, which New sets`:        {Environment: map[string]string{"ACKLAST_STACK": "x"}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
