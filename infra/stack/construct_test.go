@@ -1,9 +1,13 @@
 package stack
 
 import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"reflect"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -199,6 +203,11 @@ func TestAKindBringsTablesAndGrants(t *testing.T) {
 	}
 }
 
+// neverStarted is the constructor of kinds that are only described.
+func neverStarted(context.Context, acklast.Services) (acklast.Runner[struct{}], error) {
+	return nil, errors.New("not here")
+}
+
 func TestGrantsOfKindsAreChecked(t *testing.T) {
 	kind := func(name string, tables []acklast.Table, grants ...acklast.Grant) acklast.Kind {
 		return acklast.Define(acklast.Definition[struct{}]{
@@ -209,7 +218,7 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 				}
 				return grants, nil
 			},
-		}, nil)
+		}, neverStarted)
 	}
 	own := []acklast.Table{{Name: "own", PartitionKey: "id"}}
 	act := []string{"dynamodb:GetItem"}
@@ -223,9 +232,10 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 		`kind a has a table "ledger", which the system has`: {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "ledger", PartitionKey: "id"}})}},
 		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
 		`kind slow: attempt time is 1h0m0s, above start margin`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
-			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, nil)}},
-		`the worker's environment has about`:            {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
-		`environment has ACKLAST_STACK, which New sets`: {Environment: map[string]string{"ACKLAST_STACK": "x"}},
+			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, neverStarted)}},
+		`the worker's environment has about`:                   {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
+		`environment has ACKLAST_REDRIVE_RATE, which New sets`: {Environment: map[string]string{"ACKLAST_REDRIVE_RATE": "x"}},
+		`environment has ACKLAST_STACK, which New sets`:        {Environment: map[string]string{"ACKLAST_STACK": "x"}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -273,6 +283,35 @@ func TestPropsReachTheTemplate(t *testing.T) {
 	}
 }
 
+// A zip file of a bootstrap is as good as a folder with one.
+func TestCodeMayBeAZipFile(t *testing.T) {
+	var zipped bytes.Buffer
+	archive := zip.NewWriter(&zipped)
+	if _, err := archive.Create("bootstrap"); err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "worker.zip")
+	if err := os.WriteFile(file, zipped.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	app, props, synth := adopter(t)
+	p := props("orders")
+	p.WorkerCode = BuiltAt(file)
+	New(awscdk.NewStack(app, jsii.String("Jobs"), nil), "Default", p)
+	tm := synth("Jobs")
+	key := fmt.Sprint(tm.named(t, "AWS::Lambda::Function", "FunctionName", "orders-worker")["Code"].(map[string]any)["S3Key"])
+	staged, err := os.ReadFile(filepath.Join(*app.Outdir(), "asset."+key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(staged, zipped.Bytes()) {
+		t.Error("the asset is not the zip file")
+	}
+}
+
 func TestCodeIsCheckedByNew(t *testing.T) {
 	app, props, _ := adopter(t)
 	for want, code := range map[string]Code{
@@ -292,24 +331,5 @@ func TestCodeIsCheckedByNew(t *testing.T) {
 			p.WorkerCode = code
 			New(awscdk.NewStack(app, &name, nil), "Default", p)
 		}()
-	}
-}
-
-// Who begins with an alias's comment finds every field of it there.
-func TestAliasesAreDocumented(t *testing.T) {
-	source, err := os.ReadFile("props.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, of := range map[string]reflect.Type{
-		"Numbers": reflect.TypeFor[Numbers](), "Infra": reflect.TypeFor[Infra](), "RedriveNumbers": reflect.TypeFor[RedriveNumbers](),
-	} {
-		before, _, _ := strings.Cut(string(source), "\ntype "+name+" = ")
-		comment := before[strings.LastIndex(before, "\n// "+name+" are "):]
-		for i := range of.NumField() {
-			if field := of.Field(i).Name; !regexp.MustCompile(`\b` + field + `\b`).MatchString(comment) {
-				t.Errorf("the comment of %s does not tell of %s", name, field)
-			}
-		}
 	}
 }

@@ -83,7 +83,7 @@ type Props struct {
 	Kinds []acklast.Kind
 	// WorkerCode and RedriveCode are the code of the two functions.
 	WorkerCode, RedriveCode Code
-	// Environment are the variables that the kinds read, for the worker. Kinds may grant by them.
+	// Environment are the variables that the kinds read, in both functions. Kinds may grant by them.
 	Environment map[string]string
 
 	// Numbers, Infra and Redrive are the system's numbers; the zero value is the default.
@@ -208,8 +208,9 @@ func (p Props) Validate() error {
 
 // reserved says whether New sets the variable, or Lambda does.
 func (p Props) reserved(variable string) bool {
-	_, ours := p.workerEnvironment(topology.QueueURLs{})[variable]
-	return ours || strings.HasPrefix(variable, "AWS_LAMBDA_")
+	_, worker := p.workerEnvironment(topology.QueueURLs{})[variable]
+	_, redrive := p.redriveEnvironment(topology.QueueURLs{})[variable]
+	return worker || redrive || strings.HasPrefix(variable, "AWS_LAMBDA_")
 }
 
 func (p Props) names() topology.Names { return topology.NamesOf(p.Name) }
