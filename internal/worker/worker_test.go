@@ -293,9 +293,9 @@ func (b *bench) last(to job.Queue, n int) lanes.Move {
 
 func TestOneBadRecordFailsAlone(t *testing.T) {
 	b := newBench(t)
-	b.run = func(_ context.Context, d job.Delivery) job.Result {
+	b.run = func(ctx context.Context, d job.Delivery) job.Result {
 		if d.Subject == "2" {
-			return leaves(nil, d)
+			return leaves(ctx, d)
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
@@ -386,8 +386,8 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 // A panic says nothing about the call that it interrupted.
 func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 	b := newBench(t)
-	b.run = func(_ context.Context, d job.Delivery) job.Result {
-		_, err := b.ledger.Update(nil, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+	b.run = func(ctx context.Context, d job.Delivery) job.Result {
+		_, err := b.ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 			return b.Rules.Claim(e, d, ledger.Lease{Until: b.now.Add(time.Minute), ProviderKey: "p"}, b.now)
 		})
 		if err != nil {
@@ -429,11 +429,11 @@ func TestNothingStartsWithTooLittleTime(t *testing.T) {
 }
 
 func TestResponses(t *testing.T) {
-	left := func(_ context.Context, d job.Delivery) job.Result {
+	left := func(ctx context.Context, d job.Delivery) job.Result {
 		if d.Subject == "ok" {
 			return job.Result{Verdict: job.Committed}
 		}
-		return leaves(nil, d)
+		return leaves(ctx, d)
 	}
 	tests := []struct {
 		name   string
