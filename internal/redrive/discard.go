@@ -100,10 +100,10 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 	if c.lookErr != nil {
 		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
 	}
-	refused := func(why string) (Result, error) { return Result{Message: m.ID, Result: "refused", Why: why}, nil }
+	refused := func(why string) Result { return Result{Message: m.ID, Result: "refused", Why: why} }
 	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
 	if a == InProgress || a == NeedsDecision && c.entry.Version > 0 {
-		return refused(why)
+		return refused(why), nil
 	}
 	payload, err := pack(m.Body)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		case err == nil, errors.Is(err, ledger.ErrFinal): // a final entry stays as it is
 			line.Status, line.Generation = e.Status, e.Redrives
 		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
-			return refused(err.Error())
+			return refused(err.Error()), nil
 		default:
 			return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
 		}

@@ -87,8 +87,9 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	}
 	if e.state != Revoked { // which is written already, by whoever revoked it
 		d.conclude(e)
-		if err := d.save(ctx); errors.As(err, &e) { // revoked during the last cohort
-		} else if err != nil && !errors.Is(err, errLost) {
+		err := d.save(ctx)
+		revoked := errors.As(err, &e) // during the last cohort
+		if err != nil && !revoked && !errors.Is(err, errLost) {
 			return &d.run, err
 		}
 	}

@@ -775,7 +775,7 @@ func TestListNamesEveryMessage(t *testing.T) {
 					t.Fatalf("%s is listed twice", m.Message)
 				}
 				seen[m.Message] = true
-				if left := m.DeletedAt.Sub(time.Now()); left <= 13*24*time.Hour || left > 14*24*time.Hour {
+				if left := time.Until(m.DeletedAt); left <= 13*24*time.Hour || left > 14*24*time.Hour {
 					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
 				}
 			}
