@@ -42,10 +42,17 @@ func newRedriveRun(a *app) *cobra.Command {
 					return err
 				}
 			}
-			r := redrive.Request{Action: "run"}
+			r := redrive.Request{Action: "run", By: g.name(ctx, w), Reason: w.reason}
 			switch {
 			case message != "":
-				resp, err := g.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Messages: []string{message}}, By: g.name(ctx, w), Reason: w.reason})
+				// Before a plan exists that could not run.
+				resp, err := g.ask(ctx, redrive.Request{Action: "list"})
+				if err == nil {
+					err = switchedOff(resp.Switch)
+				}
+				if err == nil {
+					resp, err = g.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Messages: []string{message}}, By: r.By, Reason: r.Reason})
+				}
 				if err != nil {
 					return err
 				}
@@ -55,8 +62,10 @@ func newRedriveRun(a *app) *cobra.Command {
 			default:
 				r.Run = args[0]
 			}
-			status := redrive.Request{Action: "status", Plan: r.Plan, Run: r.Run}
-			before, err := g.ask(ctx, status)
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: r.Plan, Run: r.Run})
+			if err == nil {
+				err = switchedOff(before.Switch)
+			}
 			if err != nil {
 				return err
 			}
@@ -69,15 +78,15 @@ func newRedriveRun(a *app) *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			resp, err := a.runAndWatch(ctx, g, r, status, before)
+			resp, err := a.runAndWatch(ctx, g, r)
 			if err != nil {
 				return err
 			}
 			return a.told(resp)
 		}),
 	}
-	cmd.Flags().StringVar(&w.by, "by", "", "with --message: who asks (default: whom AWS says you are)")
-	cmd.Flags().StringVar(&w.reason, "reason", "", "with --message: why, for the audit")
+	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit; --message needs one")
 	cmd.Flags().StringVar(&message, "message", "", "plan and run one message, by its id on the DLQ")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd

@@ -52,6 +52,14 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{plan.ID, "reservation.expire/r-1/h-1", "Approve this?", "not confirmed"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", "latest")
+	// Against the switch nothing begins, by a plan or by a message, and no plan is made.
+	user.must("redrive", "stop", "--by", "ada", "--reason", "incident")
+	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident", "acklast redrive resume"}, "redrive", "run", plan.ID, "--yes")
+	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident"}, "redrive", "run", "--message", id, "--reason", "x", "--yes")
+	if runs := decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs; len(runs) != 1 || runs[0].State != redrive.Planned {
+		t.Errorf("after two refusals: %+v, want the one plan, which has no run", runs)
+	}
+	user.must("redrive", "resume", "--by", "ada", "--reason", "over")
 	// Not confirmed: nothing runs.
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)
 	// Its record is still missing, so its canary fails: exit code 3, and the reason.

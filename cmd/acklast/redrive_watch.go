@@ -18,8 +18,8 @@ import (
 // pollEvery is the pause between two questions about a run.
 const pollEvery = time.Second
 
-// beginLimit is how long a run that was asked for may take to begin before the function is asked why.
-const beginLimit = 15 * time.Second
+// beginLimit is how long a run that was asked for may take to begin before this is told.
+const beginLimit = 2 * time.Second
 
 // pollFailures is how many answers in a row a watcher may miss: the run goes on without it.
 const pollFailures = 5
@@ -110,37 +110,28 @@ func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
 	say(a.stderr, "%s\n", plain(line))
 }
 
-// runAndWatch invokes the run asynchronously and polls it. A run that halts near the function's timeout
-// is asked for again.
-func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Request, before redrive.Response) (redrive.Response, error) {
+// runAndWatch has the run created or examined, which tells at once why it may not go on, then invokes it
+// asynchronously and polls it. A run that halts near the function's timeout is asked for again.
+func (a *app) runAndWatch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
 	for {
-		rounds := 0
-		if before.Run != nil {
-			rounds = before.Run.Rounds
-			r = redrive.Request{Action: "run", Run: before.Run.ID}
-			if before.Run.State == redrive.Done || before.Run.State == redrive.Revoked {
-				return before, nil
-			}
+		check := r
+		check.Begin = true
+		begun, err := g.ask(ctx, check)
+		if err != nil {
+			return begun, err
 		}
-		if before.Run == nil || before.Run.State != redrive.Active {
+		r.Plan, r.Run = "", begun.Run.ID
+		status := redrive.Request{Action: "status", Run: r.Run}
+		switch begun.Run.State {
+		case redrive.Done, redrive.Revoked:
+			return begun, nil
+		case redrive.Active:
+		default:
 			if _, err := g.invoke(ctx, r, types.InvocationTypeEvent); err != nil {
-				return before, err
+				return begun, err
 			}
-			for asked := a.now(); ; {
-				resp, err := g.ask(ctx, status)
-				if err != nil {
-					return resp, err
-				}
-				if resp.Run != nil && resp.Run.Rounds > rounds {
-					break
-				}
-				if a.now().Sub(asked) > beginLimit {
-					// It was refused, and an asynchronous request cannot say why.
-					return g.ask(ctx, r)
-				}
-				if err := retry.Sleep(ctx, pollEvery/4); err != nil {
-					return resp, err
-				}
+			if err := a.awaitRound(ctx, g, check, status, begun.Run.Rounds); err != nil {
+				return begun, err
 			}
 		}
 		resp, err := a.watch(ctx, g, status)
@@ -150,6 +141,40 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r, status redrive.Re
 		if resp.Run.State != redrive.Halted || resp.Run.Code != redrive.HaltTime {
 			return resp, nil
 		}
-		before = resp
 	}
+}
+
+// awaitRound waits until an invocation works on the run. Whatever keeps it from that is told by name.
+func (a *app) awaitRound(ctx context.Context, g *governor, check, status redrive.Request, rounds int) error {
+	for asked := a.now(); ; {
+		resp, err := g.ask(ctx, status)
+		if err != nil {
+			return err
+		}
+		if resp.Run.Rounds > rounds {
+			return nil
+		}
+		if err := switchedOff(resp.Switch); err != nil {
+			return err
+		}
+		if waited := a.now().Sub(asked); waited > beginLimit {
+			say(a.stderr, "the redrive function has not begun for %v; it may be busy or throttled\n", beginLimit)
+			check.Plan, check.Run = "", status.Run
+			if _, err := g.ask(ctx, check); err != nil {
+				return err
+			}
+			asked = a.now()
+		}
+		if err := retry.Sleep(ctx, pollEvery/4); err != nil {
+			return err
+		}
+	}
+}
+
+// switchedOff refuses while the kill switch is on.
+func switchedOff(sw *redrive.Switch) error {
+	if sw == nil || !sw.On {
+		return nil
+	}
+	return refuse("the kill switch is on, by %s: %s. Release it first: acklast redrive resume --reason WHY", plain(sw.By), plain(sw.Reason))
 }

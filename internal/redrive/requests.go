@@ -33,6 +33,9 @@ type Request struct {
 	// Plan and Run are ids.
 	Plan string `json:"plan,omitempty"`
 	Run  string `json:"run,omitempty"`
+	// Begin has run create its run, or see that it may go on, and answer at once: what is refused is told without
+	// work, and a request without it, which nobody waits for, then works.
+	Begin bool `json:"begin,omitempty"`
 	// Message is the id of one message: inspect shows it whole, run plans and redrives it alone.
 	Message string `json:"message,omitempty"`
 	// Payload has inspect show the body of Message.
