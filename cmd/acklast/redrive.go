@@ -32,7 +32,7 @@ See docs/runbook.md.`,
 		Args: cobra.NoArgs, // else a typo would print the help and succeed
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRedrivePlan(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
+	cmd.AddCommand(newRedrivePlan(a), newRedriveMend(a), newRedriveResend(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
 		newRedriveStop(a), newRedriveResume(a),
 		newRedriveRevoke(a))
 	return cmd

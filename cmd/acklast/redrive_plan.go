@@ -27,19 +27,7 @@ func newRedrivePlan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			resp, err := g.ask(cmd.Context(), redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason, RatePerSecond: rate, Canary: canary})
-			if err != nil {
-				return err
-			}
-			return a.answer(resp, func(w io.Writer) {
-				printInspection(w, redrive.Response{Scan: resp.Scan, Groups: resp.Groups}, a.now())
-				printPlan(w, *resp.Plan, a.now())
-				next := "acklast redrive run " + resp.Plan.ID
-				if resp.Plan.Approval != "" {
-					next = "acklast redrive approve " + resp.Plan.ID + ", by somebody else"
-				}
-				say(w, "\nNext: %s\n", plain(next))
-			})
+			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason, RatePerSecond: rate, Canary: canary})
 		}),
 	}
 	s.flags(cmd)
@@ -130,6 +118,20 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	}
 	if p.Partial != "" {
 		row(w, "partial", p.Partial)
+	}
+	if r := p.Replacement; r != nil {
+		row(w, "message", r.Message)
+		row(w, "job", dash(r.Job))
+		if r.Discard != "" {
+			row(w, "from the audit of", r.Discard)
+		}
+		if r.Note != "" {
+			row(w, "note", r.Note)
+		}
+		say(w, "\n")
+		for line := range strings.Lines(r.Diff) {
+			say(w, "%s\n", plain(strings.TrimSuffix(line, "\n")))
+		}
 	}
 	if d := p.Drift; d != nil && d.Final+d.Redriven+d.Guarded+d.Unread > 0 {
 		row(w, "changed since", fmt.Sprintf("%d are final, %d were redriven, %d need an approval of their own, %d cannot be read; such as %s",

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,9 +86,28 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"is isolated with class", "only an isolated ambiguous job is decided"}, "decide", "reservation.expire/r-1/h-1", "--drop", "--by", "g", "--reason", "x")
 	user.refused(exitRefused, []string{"sent"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--drop", "--by", "g", "--reason", "x")
 
+	// Its body is printed, edited, shown as a diff and approved by somebody else.
 	id = decode[redrive.Response](t, user.must("dlq", "--output", "json")).Groups[0].Samples[0].Message
+	body := filepath.Join(t.TempDir(), "body.json")
+	original := user.must("redrive", "mend", id).stdout
+	if err := os.WriteFile(body, []byte(strings.Replace(original, `"units":1`, `"units":2`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mended := user.must("redrive", "mend", id, "--file", body, "--by", "ada", "--reason", "two rooms")
+	contains(t, mended.stdout, `-     "units": 1`, `+     "units": 2`, "needs approval  a mended body", "Next: acklast redrive approve p-")
+	plan = decode[redrive.Response](t, user.must("redrive", "mend", id, "--file", body, "--by", "ada", "--reason", "two rooms", "--output", "json")).Plan
+	user.refused(exitRefused, []string{`+     "units": 2`, "Approve this?"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
+	contains(t, user.must("audit", plan.ID, "--body", id).stdout, `+     "units": 2`)
+
 	contains(t, user.must("discard", id, "--by", "grace", "--reason", "never existed").stdout, "discarded")
 	contains(t, user.must("job", "r-1").stdout, "terminal", "discarded")
+	var discard string
+	for _, line := range decode[redrive.Response](t, user.must("audit", "reservation.expire/r-1/h-1", "--output", "json")).Audit {
+		if line.What == "discarded" {
+			discard = line.Run
+		}
+	}
+	contains(t, user.must("redrive", "resend", discard, id, "--by", "ada", "--reason", "wanted").stdout, discard, `"reservationId": "r-1"`, "a job that was discarded")
 	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
 		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
 	}

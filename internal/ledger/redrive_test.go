@@ -70,11 +70,11 @@ func TestRedriveOfAMendedPayload(t *testing.T) {
 		want   error
 		digest string
 	}{
-		"isolated":           {isolated, nil, "1:new"},
-		"absent":             {ledger.Entry{}, nil, "1:new"},
-		"unresolved":         {with(func(e *ledger.Entry) { e.Unresolved = true }), ledger.ErrUnresolved, "1:old"},
-		"final":              {with(func(e *ledger.Entry) { e.Status = ledger.Done }), ledger.ErrFinal, "1:old"},
-		"open":               {with(func(e *ledger.Entry) { e.Status = ledger.Pending }), ledger.ErrDrift, "1:old"},
+		"isolated":   {isolated, nil, "1:new"},
+		"absent":     {ledger.Entry{}, nil, "1:new"},
+		"unresolved": {with(func(e *ledger.Entry) { e.Unresolved = true }), ledger.ErrUnresolved, "1:old"},
+		"final":      {with(func(e *ledger.Entry) { e.Status = ledger.Done }), ledger.ErrFinal, "1:old"},
+		"open":       {with(func(e *ledger.Entry) { e.Status = ledger.Pending }), ledger.ErrDrift, "1:old"},
 		"opened by this run": {with(func(e *ledger.Entry) {
 			e.Status, e.Run, e.Redrives, e.Digest, e.Deadline = ledger.Pending, "r", 1, "1:new", now.Add(time.Hour)
 		}), ledger.ErrOpened, "1:new"},

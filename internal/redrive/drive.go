@@ -28,6 +28,9 @@ type drive struct {
 	mine *held
 
 	limiter *rate.Limiter
+	// body is what is sent in place of a message's own; nil for every plan but one of a mended or a discarded
+	// message.
+	body *archived
 	// cohort is how many messages are sent between two looks at the switch.
 	cohort int
 	// targets are the messages that are still to be settled. sent are those of them of which only the
@@ -51,6 +54,11 @@ type drive struct {
 	judgedAt  time.Time
 	backlogAt time.Time
 }
+
+// mended says that the run sends a message of the DLQ with another body, resends that it sends one that a discard
+// took from there.
+func (d *drive) mended() bool  { return d.plan.Replacement != nil && d.plan.Replacement.Discard == "" }
+func (d *drive) resends() bool { return d.plan.Replacement != nil && d.plan.Replacement.Discard != "" }
 
 // outcome is what was done with one message.
 type outcome struct {
@@ -228,6 +236,13 @@ func (d *drive) prepare(ctx context.Context) error {
 			d.targets[t.ID] = t
 		}
 	}
+	if d.plan.Replacement != nil {
+		m, err := d.s.bodyOf(ctx, d.plan)
+		if err != nil {
+			return err
+		}
+		d.body = &m
+	}
 	d.run.Counts = map[Step]int{}
 	err = d.s.lastLines(ctx, d.run.ID, func(line AuditRecord) {
 		if line.What != auditIntent {
@@ -245,6 +260,9 @@ func (d *drive) prepare(ctx context.Context) error {
 		}
 	}
 	d.unseen = len(d.targets)
+	if d.unseen > 0 && d.resends() { // it is on no queue
+		d.queue, d.unseen = []lanes.Received{d.body.message(d.plan.Replacement.Message)}, 0
+	}
 	r := d.plan.RatePerSecond
 	d.cohort = max(min(batch, r), r/2)
 	d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
