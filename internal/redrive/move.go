@@ -296,7 +296,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.action = Remove
 	case errors.As(err, &notYet):
 		st.action, st.why = InProgress, err.Error()
-	case errors.Is(err, ledger.ErrDrift), errors.Is(err, ledger.ErrUnresolved):
+	case errors.Is(err, ledger.ErrDrift):
 		st.action, st.why = Drift, err.Error()
 	default:
 		st.err, st.why = err, job.SafeText(err.Error())
