@@ -18,7 +18,7 @@ import (
 )
 
 func TestQueues(t *testing.T) {
-	tm, names, n := standardTemplate(t), topology.NamesOf(topology.DefaultStack), topology.Default()
+	tm, names, n := standardTemplate(t), topology.NamesOf(testStack), topology.Default()
 	if got := len(tm.of("AWS::SQS::Queue")); got != 3 {
 		t.Errorf("got %d queues, want 3", got)
 	}
@@ -90,7 +90,7 @@ func TestQueuesAreEncryptedAndTLSOnly(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	tm := standardTemplate(t)
-	names := topology.NamesOf(topology.DefaultStack)
+	names := topology.NamesOf(testStack)
 	want := names.Tables()
 	for _, k := range acklast.Describe(kinds.All()...) {
 		for _, own := range k.Tables {

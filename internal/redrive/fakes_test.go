@@ -40,6 +40,8 @@ type world struct {
 	handles int
 	// sentAt are the times of every message that was sent to the recovery lane.
 	sentAt []time.Time
+	// sentTo are those messages.
+	sentTo []job.Message
 	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
 	run func(w *world, m job.Message)
 	// longest is the longest visibility that a receive asked for.
@@ -239,7 +241,7 @@ func (q queues) Send(_ context.Context, to job.Queue, moves []lanes.Move) []erro
 				continue
 			}
 			q.put(to, m.Message)
-			q.sentAt = append(q.sentAt, time.Now())
+			q.sentAt, q.sentTo = append(q.sentAt, time.Now()), append(q.sentTo, m.Message)
 			errs[i] = after
 		}
 		return nil

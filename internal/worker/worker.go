@@ -156,8 +156,13 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	}
 	var group errgroup.Group
 	group.SetLimit(h.config.Concurrency)
+	meeting := newGather(len(others))
 	for _, s := range others {
+		if len(others) <= h.config.Concurrency { // otherwise some would wait for others that cannot start
+			s.gather = meeting
+		}
 		group.Go(func() error {
+			defer meeting.arrive(s, "")
 			h.guarded(ctx, s, h.run)
 			return nil
 		})

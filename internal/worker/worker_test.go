@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,14 @@ import (
 	"acklast/internal/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if raceDetector { // which makes a story take six times as long; make test tells all of them without it as well
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
