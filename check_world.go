@@ -83,7 +83,7 @@ func newWorld(ctx context.Context, k Kind, o CheckOptions) (*world, error) {
 		return nil, err
 	}
 	w.handler = worker.New(config, worker.Dependencies{
-		Ledger: w.services.core.store, Lanes: w.queue, Runs: noRuns{}, Kinds: job.NewCatalogue(running),
+		Ledger: w.services.core.store, Lanes: w.queue, Operators: noOperators{}, Kinds: job.NewCatalogue(running),
 		Metrics: telemetry.NewRecorder(io.Discard, checkStack, w.clock), Log: w.services.Log,
 		Now: w.clock, Random: func() float64 { return 0 }, Token: uuid.NewString, Exit: func() {},
 	})
@@ -98,10 +98,11 @@ func (unlimited) GetToken(context.Context, uint) (func() error, error) {
 }
 func (unlimited) AddTokens(uint) error { return nil }
 
-// noRuns is the worker's view of redrive runs where there are none.
-type noRuns struct{}
+// noOperators have decided nothing.
+type noOperators struct{}
 
-func (noRuns) Revoked(context.Context, string) (bool, error) { return false, nil }
+func (noOperators) Revoked(context.Context, string) (bool, error) { return false, nil }
+func (noOperators) Paused(context.Context) ([]string, error)      { return nil, nil }
 
 func (w *world) clock() time.Time {
 	w.mu.Lock()

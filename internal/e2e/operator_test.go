@@ -164,6 +164,24 @@ func TestOperatorPausesALane(t *testing.T) {
 	o.wantSaid(o.wants(0, "status"), "source")
 }
 
+// A paused kind's jobs wait without an attempt, the stack's status names the pause, and they run after it.
+func TestOperatorPausesAKind(t *testing.T) {
+	o := newOperator(t)
+	o.wants(2, "pause", "--kind", reservation.KindName)
+	o.wantSaid(o.wants(0, "pause", "--kind", reservation.KindName, "--reason", "a wrong price", "--by", "ada"), "is paused")
+	resume := sync.OnceFunc(func() { o.wants(0, "resume", "--kind", reservation.KindName, "--reason", "mended", "--by", "ada") })
+	defer resume()
+	o.wantSaid(o.wants(0, "status"), "is paused since")
+	h := o.place(o.hold("waits", 1, 0))
+	o.until("the job waits on the recovery lane", func() bool {
+		d := o.depth(job.Recovery)
+		return d.Delayed+d.Visible+d.InFlight > 0
+	})
+	o.wantState(h, reservation.Held)
+	resume()
+	o.ends(h, ledger.Done)
+}
+
 // A job whose record is missing is found, redriven in vain, mended, redriven by another plan, and done.
 func TestOperatorRedrivesOneJob(t *testing.T) {
 	o := newOperator(t)

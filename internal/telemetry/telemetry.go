@@ -12,6 +12,7 @@
 //	stack                    Acknowledged Retried Deferred Isolated Left       Count
 //	                         Duplicates LedgerConflicts BatchFailures AllLeft  Count
 //	                         LedgerOutage ExpiredByOutage Copies Conflicts     Count
+//	                         Paused                                            Count
 //	                         TerminalLatency Lateness                          Milliseconds
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
@@ -20,7 +21,7 @@
 // and only for jobs that became final after it, so that its sample count is their number. Both are
 // rounded up to whole milliseconds. LedgerOutage counts deliveries that the ledger's trouble handed back,
 // ExpiredByOutage jobs that expired after that, Copies deliveries of isolated jobs that lift nothing, and
-// Conflicts deliveries whose payload is not their job's. AllLeft counts invocations of which every record was left. The
+// Conflicts deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused. AllLeft counts invocations of which every record was left. The
 // class is "none" where nothing failed. The counts by stack alone are written as zero too, so that
 // an alarm on one of them recovers as soon as there is traffic; the others only when they are not
 // zero. An invocation of which nothing was observed writes nothing.
@@ -59,6 +60,7 @@ const (
 	MetricExpiredByOutage = "ExpiredByOutage"
 	MetricCopies          = "Copies"
 	MetricConflicts       = "Conflicts"
+	MetricPaused          = "Paused"
 	MetricTerminalLatency = "TerminalLatency"
 	MetricLateness        = "Lateness"
 )
@@ -126,6 +128,8 @@ type Observation struct {
 	Outage, ExpiredByOutage bool
 	// Copy says that the delivery is a copy of an isolated job, Conflict that its payload is not its job's.
 	Copy, Conflict bool
+	// Paused says that the delivery waits because its kind is paused.
+	Paused bool
 
 	// Final says that this delivery made the job final. Only then are the times below looked at.
 	Final bool
@@ -158,6 +162,7 @@ type Recorder struct {
 	expired   int64
 	copies    int64
 	payloads  int64
+	paused    int64
 	observed  int64
 	owned     int64
 	buf       []byte
@@ -230,6 +235,7 @@ func (r *Recorder) Observe(o Observation) {
 	countIf(&r.expired, o.ExpiredByOutage)
 	countIf(&r.copies, o.Copy)
 	countIf(&r.payloads, o.Conflict)
+	countIf(&r.paused, o.Paused)
 	if o.Final {
 		r.times.add(o.TerminalLatency, o.Lateness)
 		r.kindOf(o.Kind).times.add(o.TerminalLatency, o.Lateness)
@@ -336,7 +342,7 @@ func (r *Recorder) reset() {
 	r.times.reset()
 	r.total = counts{}
 	r.duplicate, r.conflicts, r.failures, r.observed, r.owned = 0, 0, 0, 0, 0
-	r.outages, r.expired, r.copies, r.payloads = 0, 0, 0, 0
+	r.outages, r.expired, r.copies, r.payloads, r.paused = 0, 0, 0, 0, 0
 }
 
 type (
@@ -353,7 +359,7 @@ type (
 
 func (r *Recorder) compose(now time.Time) {
 	stack := dimension{DimensionStack, r.stack}
-	var list [len(outcomes) + 8]count
+	var list [len(outcomes) + 9]count
 	for i := range r.series {
 		s := &r.series[i]
 		n := 0
@@ -386,7 +392,7 @@ func (r *Recorder) compose(now time.Time) {
 		{MetricDuplicates, r.duplicate}, {MetricLedgerConflicts, r.conflicts},
 		{MetricBatchFailures, r.failures}, {MetricAllLeft, allLeft},
 		{MetricLedgerOutage, r.outages}, {MetricExpiredByOutage, r.expired},
-		{MetricCopies, r.copies}, {MetricConflicts, r.payloads},
+		{MetricCopies, r.copies}, {MetricConflicts, r.payloads}, {MetricPaused, r.paused},
 	})
 	r.lines(now, []dimension{stack}, list[:n], r.times.values())
 }

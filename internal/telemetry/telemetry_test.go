@@ -237,7 +237,7 @@ func TestFlushWritesTheDocumentedSeries(t *testing.T) {
 		"kind=reservation.expire,stack=shop":                           {"TerminalLatency": "[2 1.2e+06]", "Lateness": "[300000]"},
 		"stack=shop": {"Acknowledged": 3.0, "Retried": 1.0, "Deferred": 1.0, "Isolated": 2.0, "Left": 1.0,
 			"Duplicates": 1.0, "LedgerConflicts": 2.0, "BatchFailures": 1.0, "AllLeft": 0.0,
-			"LedgerOutage": 0.0, "ExpiredByOutage": 0.0, "Copies": 0.0, "Conflicts": 0.0,
+			"LedgerOutage": 0.0, "ExpiredByOutage": 0.0, "Copies": 0.0, "Conflicts": 0.0, "Paused": 0.0,
 			"TerminalLatency": "[2 1.2e+06]", "Lateness": "[300000]"},
 	}
 	ds := flush(t, r, &out)
