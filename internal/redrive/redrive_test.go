@@ -85,7 +85,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 			t.Errorf("sent %+v, want %+v", sent, want)
 		}
 		mem := sent.Memory
-		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" {
+		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" || mem.Opened.IsZero() {
 			t.Errorf("memory %+v", mem)
 		}
 	})

@@ -186,7 +186,7 @@ var largest = func() job.Memory {
 	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
 	return job.Memory{
 		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
-		FirstSent: at, ContendedFrom: at, OutageFrom: at, At: at, Class: job.Transient, Cause: job.CauseContention,
+		FirstSent: at, ContendedFrom: at, OutageFrom: at, Opened: at, At: at, Class: job.Transient, Cause: job.CauseContention,
 	}
 }()
 
@@ -342,9 +342,10 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.now()
 		o.Final = true
-		o.TerminalLatency = now.Sub(s.Due())
-		if !s.Envelope.Deadline.IsZero() {
-			o.Lateness = max(now.Sub(s.Envelope.Deadline), 0)
+		due, deadline := s.Clock()
+		o.TerminalLatency = now.Sub(due)
+		if !deadline.IsZero() {
+			o.Lateness = max(now.Sub(deadline), 0)
 		}
 	}
 	h.metrics.Observe(o)
