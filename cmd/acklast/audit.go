@@ -16,7 +16,7 @@ func newAudit(a *app) *cobra.Command {
 		Short: "Say who did what with a job, a run or a plan",
 		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
 (what the newest 50 runs and discards did with it, and who decided it). With --body and a discard's id (d-...), print
-the body of one discarded message.`,
+the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3
   acklast audit d-20261201-100000-1a2b3c4d --body 5d1cf1a5-0000-4000-8000-000000000001`,
@@ -37,8 +37,8 @@ the body of one discarded message.`,
 				r.Job = id
 			}
 			if payload != "" {
-				if r.Run == "" {
-					return refuse("--body needs the id of a discard, such as d-20261201-100000-1a2b3c4d")
+				if r.Run == "" && r.Plan == "" {
+					return refuse("--body needs the id of a discard, such as d-20261201-100000-1a2b3c4d, or of a plan that mends")
 				}
 				r.Message, r.Payload = payload, true
 			}
@@ -56,6 +56,9 @@ the body of one discarded message.`,
 			all.NextPage = 0
 			return a.answer(all, func(w io.Writer) {
 				if payload != "" {
+					if all.Plan != nil && all.Plan.Replacement != nil {
+						all.Body = all.Plan.Replacement.Diff
+					}
 					say(w, "%s\n", all.Body)
 					return
 				}
@@ -70,6 +73,6 @@ the body of one discarded message.`,
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&payload, "body", "", "with a discard: the body of one of its messages, by its id")
+	cmd.Flags().StringVar(&payload, "body", "", "the body of one message of a discard, or what a plan mends in it, by its id")
 	return cmd
 }

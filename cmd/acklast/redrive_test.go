@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +54,14 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{plan.ID, "reservation.expire/r-1/h-1", "Approve this?", "not confirmed"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", "latest")
+	// Against the switch nothing begins, by a plan or by a message, and no plan is made.
+	user.must("redrive", "stop", "--by", "ada", "--reason", "incident")
+	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident", "acklast redrive resume"}, "redrive", "run", plan.ID, "--yes")
+	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident"}, "redrive", "run", "--message", id, "--reason", "x", "--yes")
+	if runs := decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs; len(runs) != 1 || runs[0].State != redrive.Planned {
+		t.Errorf("after two refusals: %+v, want the one plan, which has no run", runs)
+	}
+	user.must("redrive", "resume", "--by", "ada", "--reason", "over")
 	// Not confirmed: nothing runs.
 	user.refused(exitRefused, []string{"PLAN", plan.ID, "not confirmed"}, "redrive", "run", plan.ID)
 	// Its record is still missing, so its canary fails: exit code 3, and the reason.
@@ -76,9 +86,28 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"is isolated with class", "only an isolated ambiguous job is decided"}, "decide", "reservation.expire/r-1/h-1", "--drop", "--by", "g", "--reason", "x")
 	user.refused(exitRefused, []string{"sent"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--drop", "--by", "g", "--reason", "x")
 
+	// Its body is printed, edited, shown as a diff and approved by somebody else.
 	id = decode[redrive.Response](t, user.must("dlq", "--output", "json")).Groups[0].Samples[0].Message
+	body := filepath.Join(t.TempDir(), "body.json")
+	original := user.must("redrive", "mend", id).stdout
+	if err := os.WriteFile(body, []byte(strings.Replace(original, `"units":1`, `"units":2`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mended := user.must("redrive", "mend", id, "--file", body, "--by", "ada", "--reason", "two rooms")
+	contains(t, mended.stdout, `-     "units": 1`, `+     "units": 2`, "needs approval  a mended body", "Next: acklast redrive approve p-")
+	plan = decode[redrive.Response](t, user.must("redrive", "mend", id, "--file", body, "--by", "ada", "--reason", "two rooms", "--output", "json")).Plan
+	user.refused(exitRefused, []string{`+     "units": 2`, "Approve this?"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
+	contains(t, user.must("audit", plan.ID, "--body", id).stdout, `+     "units": 2`)
+
 	contains(t, user.must("discard", id, "--by", "grace", "--reason", "never existed").stdout, "discarded")
 	contains(t, user.must("job", "r-1").stdout, "terminal", "discarded")
+	var discard string
+	for _, line := range decode[redrive.Response](t, user.must("audit", "reservation.expire/r-1/h-1", "--output", "json")).Audit {
+		if line.What == "discarded" {
+			discard = line.Run
+		}
+	}
+	contains(t, user.must("redrive", "resend", discard, id, "--by", "ada", "--reason", "wanted").stdout, discard, `"reservationId": "r-1"`, "a job that was discarded")
 	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
 		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
 	}

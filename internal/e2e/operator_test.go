@@ -183,6 +183,7 @@ func TestOperatorRedrivesOneJob(t *testing.T) {
 	second := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "mended").Plan
 	o.wants(0, "redrive", "stop", "--by", "ada", "--reason", "lunch")
 	o.wantSaid(o.wants(0, "redrive", "list"), "kill switch is on")
+	o.wants(refused, "redrive", "run", second.ID, "--yes")
 	o.wants(0, "redrive", "resume", "--by", "ada", "--reason", "back")
 	o.wants(0, "redrive", "run", second.ID, "--yes")
 	if e := o.ends(h, ledger.Done); e.Redrives != 2 {

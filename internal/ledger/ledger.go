@@ -13,7 +13,8 @@
 //	    │    Claim ▼  │ Fail            │ Fail (permanent, spent)   │ Decide (sent, drop)
 //	    │        running ───────────────┘                           │
 //	    │          │  Complete (own token)                          │
-//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: nothing leaves
+//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: nothing leaves,
+//	                                          but for an approved redrive of what was only discarded
 //
 // Jobs with an effect inside the ledger's own database go from pending to done in one transaction.
 // Those with an effect outside are claimed first: running, under an owner token and a lease.

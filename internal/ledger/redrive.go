@@ -25,6 +25,9 @@ const (
 	EventDiscarded = "discarded"
 )
 
+// OutcomeDiscarded is the outcome of an entry that a discard made final.
+const OutcomeDiscarded = "discarded"
+
 // Redriving is what a run knows of a job when it sends it again.
 type Redriving struct {
 	// Run is the run's id.
@@ -34,21 +37,34 @@ type Redriving struct {
 	Generation int
 	// Override lets the job pass the generation limit.
 	Override bool
+	// Digest is that of a mended payload, which was approved; empty leaves the entry's. It is written together
+	// with the reopening.
+	Digest string
+	// Discarded lets the job reopen an entry that a discard made final: its effect never happened.
+	Discarded bool
 }
 
 // Redrive opens an entry for a run that is about to send its job again: an isolated one is reopened
 // and counts, one that is open by a send that was not confirmed only changes its run, and an absent
-// one is created. Its errors are ErrFinal, ErrOpened, ErrDrift, and NotYetError while a lease lives.
+// one is created. Its errors are ErrFinal, ErrOpened, ErrDrift, NotYetError while a lease lives, and
+// ErrUnresolved for a mended payload while the outcome of a call with the old one is not known.
 func (r Rules) Redrive(e Entry, d job.Delivery, x Redriving, now time.Time) (Entry, error) {
 	switch {
 	case e.Version == 0:
 		e = e.Open(d).renew(d, now)
 		e.Redrives, e.Run = x.Generation+1, x.Run
 		return r.keep(e.note(Event{At: now, What: EventRedriven}), now), nil
+	case x.Discarded && e.Status == Terminal && e.Outcome == OutcomeDiscarded && e.Redrives == x.Generation:
+		e.Status, e.Outcome, e.FinalAt = Isolated, "", time.Time{}
+		return r.reopenFor(e, d, x, now)
 	case e.Status.Final():
 		return e, ErrFinal
 	case e.Status == Running && !e.Free(now):
 		return e, &NotYetError{Until: e.LeaseUntil}
+	case x.Digest != "" && e.Status == Isolated && e.Unresolved:
+		return e, ErrUnresolved
+	case x.Digest != "" && e.Status != Isolated && job.DigestsDiffer(e.Digest, x.Digest):
+		return e, fmt.Errorf("%w: it is open with another payload", ErrDrift)
 	case e.Status != Isolated && e.Run == x.Run && (e.Redrives == x.Generation+1 || e.Redrives == x.Generation):
 		if e.Status == Pending && e.RetryAt.IsZero() && !e.Deadline.IsZero() && e.Deadline.Before(now.Add(e.TimeBudget)) {
 			return r.keep(e.grant(now), now), nil // time has passed since, none of which was the job's
@@ -64,6 +80,14 @@ func (r Rules) Redrive(e Entry, d job.Delivery, x Redriving, now time.Time) (Ent
 		return e, fmt.Errorf("%w: it is ambiguous and not decided", ErrDrift)
 	case e.Redrives >= r.MaxRedrives && !x.Override:
 		return e, fmt.Errorf("%w: it was redriven %d times", ErrDrift, e.Redrives)
+	}
+	return r.reopenFor(e, d, x, now)
+}
+
+// reopenFor reopens an isolated entry for a run.
+func (r Rules) reopenFor(e Entry, d job.Delivery, x Redriving, now time.Time) (Entry, error) {
+	if x.Digest != "" { // the old payload's end and deadline do not bind the mended one
+		e.Digest, e.ExpiresAt, e.TimeBudget, e.Deadline = x.Digest, time.Time{}, 0, d.Envelope.Deadline
 	}
 	e, err := r.Reopen(e, d, now)
 	if err != nil {
@@ -113,7 +137,7 @@ func (r Rules) Discard(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 		return e, fmt.Errorf("%w: the job is ambiguous, decide it with --drop", ErrUndecidable)
 	}
 	e = e.Open(d).release()
-	e.Status, e.Outcome, e.RetryAt, e.FinalAt = Terminal, "discarded", time.Time{}, now
+	e.Status, e.Outcome, e.RetryAt, e.FinalAt = Terminal, OutcomeDiscarded, time.Time{}, now
 	e = r.keep(e, now)
 	return e.note(Event{At: now, What: EventDiscarded}), nil
 }

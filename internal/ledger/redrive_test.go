@@ -56,6 +56,73 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
+// The digest of a mended payload is written by the same change that reopens the entry, and by no other.
+func TestRedriveOfAMendedPayload(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}
+	d := job.Delivery{Key: "k", Token: "t", Digest: "1:new", Envelope: job.Envelope{Kind: "test", NotBefore: now, Deadline: now.Add(time.Hour)}}
+	isolated := ledger.Entry{Key: "k", Status: ledger.Isolated, Version: 3, LastClass: job.Rejected, Digest: "1:old",
+		TimeBudget: time.Minute, Deadline: now.Add(-time.Hour), ExpiresAt: now.Add(-time.Hour)}
+	with := func(f func(*ledger.Entry)) ledger.Entry { e := isolated; f(&e); return e }
+	x := ledger.Redriving{Run: "r", Digest: "1:new"}
+	for name, c := range map[string]struct {
+		e      ledger.Entry
+		want   error
+		digest string
+	}{
+		"isolated":   {isolated, nil, "1:new"},
+		"absent":     {ledger.Entry{}, nil, "1:new"},
+		"unresolved": {with(func(e *ledger.Entry) { e.Unresolved = true }), ledger.ErrUnresolved, "1:old"},
+		"final":      {with(func(e *ledger.Entry) { e.Status = ledger.Done }), ledger.ErrFinal, "1:old"},
+		"open":       {with(func(e *ledger.Entry) { e.Status = ledger.Pending }), ledger.ErrDrift, "1:old"},
+		"opened by this run": {with(func(e *ledger.Entry) {
+			e.Status, e.Run, e.Redrives, e.Digest, e.Deadline = ledger.Pending, "r", 1, "1:new", now.Add(time.Hour)
+		}), ledger.ErrOpened, "1:new"},
+	} {
+		got, err := r.Redrive(c.e, d, x, now)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", name, err, c.want)
+		}
+		if got.Digest != c.digest {
+			t.Errorf("%s: digest %s, want %s", name, got.Digest, c.digest)
+		}
+	}
+	got, _ := r.Redrive(isolated, d, x, now)
+	if !got.Deadline.Equal(now.Add(time.Hour)) {
+		t.Errorf("deadline %v, want the mended body's length from now on", got.Deadline)
+	}
+	if !got.ExpiresAt.IsZero() {
+		t.Errorf("it keeps the old payload's end, %v", got.ExpiresAt)
+	}
+}
+
+// A discard can be taken back, because the effect never happened. No other final entry reopens.
+func TestRedriveOfADiscardedJob(t *testing.T) {
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}
+	d := job.Delivery{Key: "k", Token: "t"}
+	discarded := ledger.Entry{Key: "k", Status: ledger.Terminal, Outcome: ledger.OutcomeDiscarded, Version: 3, Redrives: 3, FinalAt: now, LastClass: job.Rejected}
+	got, err := r.Redrive(discarded, d, ledger.Redriving{Run: "r", Generation: 3, Discarded: true}, now)
+	if err != nil || got.Status != ledger.Pending || got.Outcome != "" || !got.FinalAt.IsZero() || got.Redrives != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	dropped := discarded
+	dropped.Outcome = "dropped, decided by hand"
+	for name, c := range map[string]struct {
+		e ledger.Entry
+		x ledger.Redriving
+	}{
+		"by an ordinary run": {discarded, ledger.Redriving{Run: "r", Generation: 3}},
+		"done":               {ledger.Entry{Key: "k", Status: ledger.Done, Outcome: ledger.OutcomeDiscarded, Version: 3}, ledger.Redriving{Run: "r", Discarded: true}},
+		"dropped":            {dropped, ledger.Redriving{Run: "r", Generation: 3, Discarded: true}},
+		"another generation": {discarded, ledger.Redriving{Run: "r", Generation: 2, Discarded: true}},
+	} {
+		if got, err := r.Redrive(c.e, d, c.x, now); !errors.Is(err, ledger.ErrFinal) || got.Status != c.e.Status {
+			t.Errorf("%s: %s, %v, want it to stay final", name, got.Status, err)
+		}
+	}
+}
+
 func TestDiscardAndRevoke(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}

@@ -44,6 +44,10 @@ const (
 	// auditDiscarded: ended as discarded and deleted.
 	auditDiscarded Step = "discarded"
 
+	// auditOriginal and auditMended have the body of a message that was mended, before and after.
+	auditOriginal Step = "original"
+	auditMended   Step = "mended"
+
 	// What people did.
 	auditPlanned   Step = "planned"
 	auditApproved  Step = "approved"
@@ -77,7 +81,8 @@ type AuditRecord struct {
 	// By and Reason are a person's, as claimed.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Payload is a part of a discarded body, compressed (gzip, base64), Part its number from 0.
+	// Payload is a part of a message that was discarded or mended, compressed (gzip, base64), Part its number
+	// from 0.
 	Payload []byte `json:"payload,omitempty"`
 	Part    int    `json:"part,omitempty"`
 }
@@ -188,7 +193,9 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	case req.Message != "" && run != "":
 		err = s.table.Query(ctx, pkAudit(run, req.Message), req.Message+"#", collect)
 		if err == nil && req.Payload {
-			resp.Body, err = unpack(resp.Audit)
+			var m archived
+			m, err = unarchive(resp.Audit)
+			resp.Body = m.Body
 		}
 	case req.Plan != "" && run == "":
 		p, _, err := s.readPlan(ctx, req.Plan)
@@ -200,6 +207,16 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		}
 		if err := about(p.Run); err != nil {
 			return resp, err
+		}
+		if p.Replacement != nil {
+			if err := s.table.Query(ctx, pkAudit(p.ID, p.Replacement.Message), p.Replacement.Message+"#", collect); err != nil {
+				return resp, err
+			}
+			if req.Payload {
+				if err := s.showBody(ctx, &p); err != nil {
+					return resp, err
+				}
+			}
 		}
 		resp.Plan = &p
 	case run != "":

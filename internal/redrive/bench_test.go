@@ -37,7 +37,7 @@ func onAWS(b testing.TB, n int, counted bool, change ...func(*redrive.Config)) (
 	}
 	b.Cleanup(func() { _ = env.Close() })
 	cfg, urls := env.AWSConfig(), env.QueueURLs()
-	direct := lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls))
+	direct := lanes.New(awsclient.SQS(cfg), urls)
 	var moves []lanes.Move
 	for i := range n {
 		moves = append(moves, lanes.Move{Message: job.Message{Body: body(fmt.Sprint("j", i)),
@@ -63,7 +63,7 @@ func onAWS(b testing.TB, n int, counted bool, change ...func(*redrive.Config)) (
 		f(&c)
 	}
 	d := redrive.Dependencies{
-		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), topology.QueueURLs(urls)),
+		Ledger: dynamo.New(db, env.Names().LedgerTable, dynamo.Options{}), Queues: lanes.New(awsclient.SQS(cfg), urls),
 		Table: redrive.NewStore(db, env.Names().OperationsTable), Kinds: job.NewCatalogue(testKind("test", job.RunLate)),
 		Log: slog.New(slog.DiscardHandler), Progress: redrive.NoProgress, Now: time.Now, ID: uuid.NewString,
 	}

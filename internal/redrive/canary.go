@@ -185,92 +185,12 @@ func (d *drive) adjust(throttled int) {
 	}
 }
 
-// awaitEndings waits until every job that was sent came to its end. Jobs that the worker still retries after a
-// while end as that; jobs that have not run halt the run.
-func (d *drive) awaitEndings(ctx context.Context) error {
-	all := make([]*sentJob, 0, len(d.jobs))
-	for _, j := range d.jobs {
-		all = append(all, j)
-	}
-	until := d.s.now().Add(d.s.numbers.CanaryWait)
-	for {
-		if _, err := d.judge(ctx, all); err != nil {
-			return err
-		}
-		if err := d.judgeShare(); err != nil {
-			return err
-		}
-		open, idle, name := 0, 0, ""
-		for _, j := range all {
-			if j.Ending.open() {
-				open++
-			}
-			if j.Ending == "" {
-				idle++
-				name = j.Job + " " + j.Why
-			}
-		}
-		switch {
-		case open == 0:
-			return nil
-		case !past(until, d.s.now()):
-		case idle > 0:
-			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
-		default:
-			return nil
-		}
-		d.run.Why = fmt.Sprintf("waits for the ends of %d jobs", open)
-		if err := d.rest(ctx); err != nil {
-			return err
-		}
-		if err := d.pause(ctx, (judgeEvery-1)*d.s.numbers.PollEvery); err != nil {
-			return err
-		}
-	}
-}
-
 // watch shows in the run the canary and the window.
 func (d *drive) watch() {
 	d.run.Watched = d.run.Watched[:0]
 	for i, j := range d.window {
 		if j.Canary || i >= len(d.window)-d.s.numbers.Window {
 			d.run.Watched = append(d.run.Watched, j.Watched)
-		}
-	}
-}
-
-// count counts what became of every message, as far as it is known.
-func (d *drive) count() {
-	d.run.Endings, d.run.Names = map[Ending]int{}, map[Ending][]string{}
-	told := map[string]bool{}
-	for _, id := range d.order {
-		o := d.settled[id]
-		var ending Ending
-		switch o.step {
-		case auditSent:
-			if o.key == "" {
-				ending = Unjudged
-			} else if told[o.key] { // in a round that was interrupted, another message of the job was sent
-				ending = Copied
-			} else if j := d.jobs[o.key]; j != nil {
-				ending = j.Ending
-			}
-		case auditRemoved:
-			ending = Removed
-		case auditCopy:
-			ending = Copied
-		case auditKept:
-			ending = Skipped
-		case auditGone:
-			ending = Gone
-		}
-		told[o.key] = told[o.key] || o.step == auditSent
-		if ending == "" {
-			continue
-		}
-		d.run.Endings[ending]++
-		if len(d.run.Names[ending]) < maxNames {
-			d.run.Names[ending] = append(d.run.Names[ending], o.name(id))
 		}
 	}
 }

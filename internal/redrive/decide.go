@@ -56,6 +56,13 @@ type candidate struct {
 	entry   ledger.Entry
 	// lookErr is why the entry could not be read.
 	lookErr error
+	// replaced says that the body is not the one that the message failed with, but one that needs an approval.
+	replaced bool
+}
+
+// discarded says whether a discard ended the job.
+func (c candidate) discarded() bool {
+	return c.entry.Status == ledger.Terminal && c.entry.Outcome == ledger.OutcomeDiscarded
 }
 
 // digest tells two payloads under one key apart, as the ledger does. Of a body that is not decoded it is the
@@ -125,7 +132,9 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return Unsure, "its entry cannot be read: " + job.SafeText(c.lookErr.Error()), ""
 	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
 		return Foreign, "neither a job nor a message of the worker's", ""
-	case c.conflicts():
+	case c.replaced && e.Unresolved:
+		return NeedsDecision, "an external call was made with the old body, and nobody knows how it ended", ""
+	case c.conflicts() && !c.replaced:
 		return Conflict, "its payload is not that of the job with its key: discard it by id", ""
 	case e.Status.Final():
 		return Remove, "the job is final: " + string(e.Status) + ", " + e.Outcome, ""
@@ -137,7 +146,7 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return Late, "its deadline was " + stamp(c.read.Envelope.Deadline), ""
 	case !keyless && past(c.read.ExpiresAt, now):
 		return Expired, "it expired at " + stamp(c.read.ExpiresAt), ""
-	case past(e.ExpiresAt, now):
+	case past(e.ExpiresAt, now) && !c.replaced:
 		return Expired, "it expired at " + stamp(e.ExpiresAt), ""
 	case c.class() == job.Invalid || c.readErr != nil && job.AsFailure(c.readErr).Class == job.Invalid:
 		if !named {

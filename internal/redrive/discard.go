@@ -4,21 +4,14 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
-	"acklast/internal/topology"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 )
 
 // maxDiscards is how many messages one request discards: each is read whole into the audit.
 const maxDiscards = 500
-
-// maxPayload is how much of a compressed payload fits one audit item's 400 KB, as base64.
-const maxPayload = 250 << 10
 
 func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	if err := s.free(ctx, ""); err != nil {
@@ -100,27 +93,17 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 	if c.lookErr != nil {
 		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
 	}
-	refused := func(why string) (Result, error) { return Result{Message: m.ID, Result: "refused", Why: why}, nil }
+	refused := func(why string) Result { return Result{Message: m.ID, Result: "refused", Why: why} }
 	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
 	if a == InProgress || a == NeedsDecision && c.entry.Version > 0 {
-		return refused(why)
-	}
-	payload, err := pack(m.Body)
-	if err != nil {
-		return Result{Message: m.ID, Result: "unsure"}, err
+		return refused(why), nil
 	}
 	line := AuditRecord{
 		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.names.DLQ,
 		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Status: c.entry.Status, Generation: c.entry.Redrives,
 	}
-	// A large payload is kept in parts; all are there before anything is done.
-	part := line
-	for chunk := range slices.Chunk(payload, maxPayload) {
-		part.Payload = chunk
-		if err := s.record(ctx, []AuditRecord{part}); err != nil {
-			return Result{Message: m.ID, Result: "unsure"}, err
-		}
-		part.Part++
+	if err := s.archive(ctx, line, m.Message); err != nil { // before anything is done
+		return Result{Message: m.ID, Result: "unsure"}, err
 	}
 	// A message that conflicts with its entry says nothing about the entry's job.
 	if c.read.Key != "" && !c.conflicts() {
@@ -132,7 +115,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		case err == nil, errors.Is(err, ledger.ErrFinal): // a final entry stays as it is
 			line.Status, line.Generation = e.Status, e.Redrives
 		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
-			return refused(err.Error())
+			return refused(err.Error()), nil
 		default:
 			return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
 		}
@@ -142,41 +125,6 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 	}
 	line.What, line.At = auditDiscarded, s.now().UTC()
 	return Result{Message: m.ID, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
-}
-
-func pack(body string) ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(body)); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// unpack puts a discarded body together from its parts in the audit.
-func unpack(lines []AuditRecord) (string, error) {
-	parts := map[int][]byte{}
-	for _, line := range lines {
-		if len(line.Payload) > 0 {
-			parts[line.Part] = line.Payload
-		}
-	}
-	if len(parts) == 0 {
-		return "", refuse("the audit has no payload of that message: only what was discarded has one")
-	}
-	var whole []byte
-	for i := range len(parts) {
-		whole = append(whole, parts[i]...)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(whole))
-	if err != nil {
-		return "", err
-	}
-	body, err := io.ReadAll(io.LimitReader(z, topology.MaxMessageBytes+1))
-	return string(body), err
 }
 
 // decideJob records what somebody decided of an ambiguous job, on its entry and in the audit.

@@ -106,7 +106,9 @@ type Plan struct {
 	By        string    `json:"by"`
 	Reason    string    `json:"reason"`
 	Select    Filter    `json:"select"`
-	// Digest is over the selection and every message id and generation in it.
+	// Replacement says which body is sent, where it is not the one that lies on the DLQ.
+	Replacement *Replacement `json:"replacement,omitempty"`
+	// Digest is over the selection, the body and every message id and generation in it.
 	Digest string `json:"digest"`
 	// Selected counts the messages, Actions by what would happen to each, Bytes is their size.
 	Selected int            `json:"selected"`
@@ -151,6 +153,20 @@ type Drifted struct {
 	Unread   int `json:"unread"`
 	// Samples are jobs of them.
 	Samples []string `json:"samples"`
+}
+
+// Replacement is a body that a plan's run sends in place of a message's own. The audit has it, and what it replaces.
+type Replacement struct {
+	Message string `json:"message"`
+	Job     string `json:"job,omitempty"`
+	// Discard is the discard whose audit has the message; empty for a message on the DLQ with a mended body.
+	Discard string `json:"discard,omitempty"`
+	// SHA256 is the body's. An approval covers no other.
+	SHA256 string `json:"sha256"`
+	// Note says what an approver has to know of it.
+	Note string `json:"note,omitempty"`
+	// Diff is only in an answer: what the body changes, line by line.
+	Diff string `json:"diff,omitempty"`
 }
 
 // target is one message of a plan.

@@ -1,15 +1,12 @@
 package redrive
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"acklast/internal/job"
@@ -28,6 +25,9 @@ type drive struct {
 	mine *held
 
 	limiter *rate.Limiter
+	// body is what is sent in place of a message's own; nil for every plan but one of a mended or a discarded
+	// message.
+	body *archived
 	// cohort is how many messages are sent between two looks at the switch.
 	cohort int
 	// targets are the messages that are still to be settled. sent are those of them of which only the
@@ -51,6 +51,11 @@ type drive struct {
 	judgedAt  time.Time
 	backlogAt time.Time
 }
+
+// mended says that the run sends a message of the DLQ with another body, resends that it sends one that a discard
+// took from there.
+func (d *drive) mended() bool  { return d.plan.Replacement != nil && d.plan.Replacement.Discard == "" }
+func (d *drive) resends() bool { return d.plan.Replacement != nil && d.plan.Replacement.Discard != "" }
 
 // outcome is what was done with one message.
 type outcome struct {
@@ -87,8 +92,9 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	}
 	if e.state != Revoked { // which is written already, by whoever revoked it
 		d.conclude(e)
-		if err := d.save(ctx); errors.As(err, &e) { // revoked during the last cohort
-		} else if err != nil && !errors.Is(err, errLost) {
+		err := d.save(ctx)
+		revoked := errors.As(err, &e) // during the last cohort
+		if err != nil && !revoked && !errors.Is(err, errLost) {
 			return &d.run, err
 		}
 	}
@@ -227,6 +233,13 @@ func (d *drive) prepare(ctx context.Context) error {
 			d.targets[t.ID] = t
 		}
 	}
+	if d.plan.Replacement != nil {
+		m, err := d.s.bodyOf(ctx, d.plan)
+		if err != nil {
+			return err
+		}
+		d.body = &m
+	}
 	d.run.Counts = map[Step]int{}
 	err = d.s.lastLines(ctx, d.run.ID, func(line AuditRecord) {
 		if line.What != auditIntent {
@@ -244,6 +257,9 @@ func (d *drive) prepare(ctx context.Context) error {
 		}
 	}
 	d.unseen = len(d.targets)
+	if d.unseen > 0 && d.resends() { // it is on no queue
+		d.queue, d.unseen = []lanes.Received{d.body.message(d.plan.Replacement.Message)}, 0
+	}
 	r := d.plan.RatePerSecond
 	d.cohort = max(min(batch, r), r/2)
 	d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
@@ -331,196 +347,3 @@ func (d *drive) loop(ctx context.Context) error {
 		}
 	}
 }
-
-// pace waits for the rate.
-func (d *drive) pace(ctx context.Context, n int) error {
-	now := time.Now()
-	r := d.limiter.ReserveN(now, n)
-	wait := r.DelayFrom(now)
-	if err := d.inTime(ctx, wait); err != nil {
-		r.Cancel()
-		return err
-	}
-	if wait <= 0 {
-		return nil
-	}
-	return retry.Sleep(ctx, wait)
-}
-
-// headroom waits while the lanes have too much work. It asks at most once per poll.
-func (d *drive) headroom(ctx context.Context) error {
-	if d.s.now().Sub(d.backlogAt) < d.s.numbers.PollEvery && !d.backlogAt.IsZero() {
-		return nil
-	}
-	for {
-		lanes := []job.Queue{job.Source, job.Recovery}
-		depths := make([]int, len(lanes))
-		var group errgroup.Group
-		for i, q := range lanes {
-			group.Go(func() error {
-				depth, err := d.s.queues.Depth(ctx, q)
-				depths[i] = depth.Visible + depth.InFlight
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-		work := depths[0] + depths[1]
-		d.backlogAt = d.s.now()
-		if work < d.s.numbers.BacklogLimit {
-			d.run.Why = ""
-			return nil
-		}
-		d.run.Why = fmt.Sprintf("waits: %d messages on the lanes, the limit is %d", work, d.s.numbers.BacklogLimit)
-		if err := d.rest(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
-// It returns none when the plan is worked off or the queue shows nothing any more.
-func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
-	for len(d.queue) < n && d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives {
-		if err := d.inTime(ctx, 0); err != nil {
-			return nil, err
-		}
-		calls := min((min(n-len(d.queue), d.unseen)+batch-1)/batch, sideBySide)
-		if err := d.receive(ctx, calls); err != nil {
-			return nil, err
-		}
-		// A long search for few messages must not lose the lock, nor outrun a stop.
-		if d.lock.Until.Sub(d.s.now()) < d.s.numbers.LockLease*2/3 {
-			if err := d.beat(ctx); err != nil {
-				return nil, err
-			}
-		}
-	}
-	n = min(n, len(d.queue))
-	cohort := d.queue[:n:n]
-	d.queue = d.queue[n:]
-	return cohort, nil
-}
-
-// receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts.
-func (d *drive) receive(ctx context.Context, calls int) error {
-	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
-	var group sync.WaitGroup
-	for i := range calls {
-		group.Go(func() {
-			answers[i], errs[i] = d.s.queues.Receive(ctx, job.DLQ, batch, d.s.numbers.Hide, d.s.numbers.ReceiveWait)
-		})
-	}
-	group.Wait()
-	got := 0
-	for _, m := range slices.Concat(answers...) {
-		got++
-		known := d.mine.has(m.ID)
-		d.mine.keep(m.Message)
-		if _, ours := d.targets[m.ID]; ours && !known {
-			d.queue = append(d.queue, m)
-			d.unseen--
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if d.empty++; got > 0 {
-		d.empty = 0
-	}
-	return nil
-}
-
-// seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
-// longer than SQS's counts may lag, nothing new was received and the counts showed nothing that others
-// hide. It returns true when more was found.
-func (d *drive) seek(ctx context.Context) (more bool, err error) {
-	d.run.Unseen = d.unseen
-	if d.run.Unseen == 0 {
-		return false, nil
-	}
-	began := d.s.now()
-	clean, others := began, 0
-	for {
-		depth, err := d.s.queues.Depth(ctx, job.DLQ)
-		if err != nil {
-			return false, err
-		}
-		now := d.s.now()
-		if hidden := depth.Visible + depth.InFlight + depth.Delayed - len(d.mine.byID); hidden > 0 {
-			clean, others = now, hidden
-		}
-		if now.Sub(clean) >= d.s.numbers.GoneAfter {
-			break
-		}
-		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
-			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: others hide them for now; run it again later", d.run.Unseen, others)
-		}
-		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
-		if err := d.rest(ctx); err != nil {
-			return false, err
-		}
-		if err := d.receive(ctx, 1); err != nil {
-			return false, err
-		}
-		if len(d.queue) > 0 {
-			d.run.Unseen, d.run.Why = 0, ""
-			return true, nil
-		}
-	}
-	var lines []AuditRecord
-	for id, t := range d.targets {
-		if d.mine.has(id) {
-			continue
-		}
-		line := AuditRecord{Run: d.run.ID, Message: id, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
-		took, err := d.took(ctx, t)
-		if err != nil {
-			return false, err
-		}
-		if took {
-			line.What, line.Generation, line.Why = auditSent, t.Generation+1, "sent, and not confirmed"
-		}
-		lines = append(lines, line)
-	}
-	if err := d.s.record(ctx, lines); err != nil {
-		return false, err
-	}
-	for _, line := range lines {
-		d.settle(line.Message, outcome{step: line.What, key: line.Job})
-		d.run.Counts[line.What]++
-		if line.sends() && line.Job != "" && d.jobs[line.Job] == nil {
-			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}}
-		}
-	}
-	d.unseen = 0
-	d.run.Unseen, d.run.Why = 0, ""
-	return false, nil
-}
-
-// took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed.
-func (d *drive) took(ctx context.Context, t target) (bool, error) {
-	if d.sent[t.ID] || d.begun[t.ID] && t.Key == "" {
-		return true, nil
-	}
-	if !d.begun[t.ID] {
-		return false, nil
-	}
-	e, err := d.s.ledger.Get(ctx, t.Key)
-	return e.Run == d.run.ID && e.Redrives > t.Generation, err
-}
-
-// finish ends a run that has nothing left to receive, when every message has its ending.
-func (d *drive) finish(ctx context.Context) error {
-	if n := len(d.targets); n > 0 {
-		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
-	}
-	if err := d.awaitEndings(ctx); err != nil {
-		return err
-	}
-	return &ended{state: Done}
-}
-
-// name is what a person knows a message by.
-func (o outcome) name(id string) string { return cmp.Or(o.key, id) }

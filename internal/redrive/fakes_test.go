@@ -20,6 +20,7 @@ import (
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
 	"acklast/internal/retry"
+	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 )
 
@@ -39,6 +40,8 @@ type world struct {
 	handles int
 	// sentAt are the times of every message that was sent to the recovery lane.
 	sentAt []time.Time
+	// sentTo are those messages.
+	sentTo []job.Message
 	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
 	run func(w *world, m job.Message)
 	// longest is the longest visibility that a receive asked for.
@@ -238,7 +241,7 @@ func (q queues) Send(_ context.Context, to job.Queue, moves []lanes.Move) []erro
 				continue
 			}
 			q.put(to, m.Message)
-			q.sentAt = append(q.sentAt, time.Now())
+			q.sentAt, q.sentTo = append(q.sentAt, time.Now()), append(q.sentTo, m.Message)
 			errs[i] = after
 		}
 		return nil
@@ -400,7 +403,7 @@ func newBench(t *testing.T) *bench {
 	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
 	b.deps = redrive.Dependencies{
 		Start:  func(context.Context, string) (job.Kind, error) { return job.Kind{}, nil },
-		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
+		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world}, Index: b.world, Counts: telemetry.NewRedriveRecorder(&lockedWriter{&mu, &log}, "test", time.Now),
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {
 			mu.Lock()

@@ -167,7 +167,9 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 		if rec, err := s.table.Get(ctx, pkRun(p.Run), skRun); err != nil {
 			return Response{}, err
 		} else if rec.Version == 0 {
-			p.Drift, err = s.driftOf(ctx, p)
+			if p.Drift, err = s.driftOf(ctx, p); err == nil {
+				err = s.showBody(ctx, &p)
+			}
 			return Response{Plan: &p}, err
 		}
 		return s.statusOf(ctx, p.Run, Response{Plan: &p})

@@ -316,6 +316,7 @@ func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
 		plan := b.must(planOf(all)).Plan
 		b.must(redrive.Request{Action: "stop", By: "bob", Reason: "incident"})
 		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "bob: incident")
+		b.refused(redrive.Request{Action: "run", Plan: plan.ID, Begin: true}, "bob: incident")
 		for _, r := range []redrive.Request{{Action: "list"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
 			if got := b.ask(t.Context(), r); got.Switch == nil || !got.Switch.On || got.Switch.By != "bob" {
 				t.Errorf("%s does not name the switch: %+v", r.Action, got.Switch)
@@ -325,6 +326,33 @@ func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
 		if got == nil || got.State != redrive.Done {
 			t.Errorf("after that: %+v", got)
+		}
+	})
+}
+
+// Beginning a run says at once whether it may go on, and moves nothing.
+func TestBeginningMovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.must(planOf(all)).Plan
+		begin := redrive.Request{Action: "run", Plan: plan.ID, Begin: true}
+		for range 2 {
+			b.wantHalt(b.must(begin).Run, redrive.HaltNotBegun, "")
+		}
+		if n := len(b.sentAt); n != 0 {
+			t.Errorf("%d sent, want none", n)
+		}
+		other := b.must(planOf(all)).Plan
+		b.latency = time.Second
+		done := make(chan *redrive.Run)
+		go func() { done <- b.must(redrive.Request{Action: "run", Run: plan.Run}).Run }()
+		time.Sleep(10 * time.Second)
+		b.refused(redrive.Request{Action: "run", Plan: other.ID, Begin: true}, "one run at a time")
+		b.wantDone(<-done, map[redrive.Ending]int{redrive.Succeeded: 3})
+		if got := b.must(redrive.Request{Action: "run", Run: plan.Run, Begin: true}).Run; got.State != redrive.Done {
+			t.Errorf("a run that is done: %s", got.State)
 		}
 	})
 }
@@ -775,7 +803,7 @@ func TestListNamesEveryMessage(t *testing.T) {
 					t.Fatalf("%s is listed twice", m.Message)
 				}
 				seen[m.Message] = true
-				if left := m.DeletedAt.Sub(time.Now()); left <= 13*24*time.Hour || left > 14*24*time.Hour {
+				if left := time.Until(m.DeletedAt); left <= 13*24*time.Hour || left > 14*24*time.Hour {
 					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
 				}
 			}

@@ -2,7 +2,6 @@ package redrive
 
 import (
 	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"cmp"
 	"context"
@@ -159,37 +158,28 @@ func (s *Service) listed(items []item, after string) (list []Listed, next string
 }
 
 func (s *Service) show(ctx context.Context, req Request) (Response, error) {
-	var view *MessageView
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		if m.ID != req.Message {
-			return true, nil
-		}
-		c := s.joined(ctx, m)
-		view = &MessageView{
-			ID: m.ID, SentAt: m.SentAt, ReceiveCount: m.ReceiveCount, Group: m.Group, TraceHeader: m.TraceHeader,
-			Memory: m.Memory, Bytes: len(m.Body), Job: c.read.Key, Class: c.class(), Cause: c.cause(),
-			Attributes: map[string]string{},
-		}
-		for name, a := range m.Attributes {
-			view.Attributes[name] = a.Type
-		}
-		if c.readErr != nil {
-			view.Unreadable = job.SafeText(c.readErr.Error())
-		}
-		if req.Payload {
-			view.Body = m.Body
-		}
-		if c.entry.Version > 0 {
-			view.Entry = &c.entry
-		}
-		view.Action, view.Why, _ = c.decide(false, s.rules.MaxRedrives, s.now())
-		return false, nil
-	})
+	m, sc, err := s.find(ctx, req.Message)
 	if err != nil {
-		return Response{}, err
+		return Response{Scan: &sc}, err
 	}
-	if view == nil {
-		return Response{Scan: &sc}, refuse("message %s was not seen on the DLQ (%d of about %d messages seen); it may be in flight, or gone", req.Message, sc.Seen, sc.Holds)
+	c := s.joined(ctx, m)
+	view := &MessageView{
+		ID: m.ID, SentAt: m.SentAt, ReceiveCount: m.ReceiveCount, Group: m.Group, TraceHeader: m.TraceHeader,
+		Memory: m.Memory, Bytes: len(m.Body), Job: c.read.Key, Class: c.class(), Cause: c.cause(),
+		Attributes: map[string]string{},
 	}
+	for name, a := range m.Attributes {
+		view.Attributes[name] = a.Type
+	}
+	if c.readErr != nil {
+		view.Unreadable = job.SafeText(c.readErr.Error())
+	}
+	if req.Payload {
+		view.Body = m.Body
+	}
+	if c.entry.Version > 0 {
+		view.Entry = &c.entry
+	}
+	view.Action, view.Why, _ = c.decide(false, s.rules.MaxRedrives, s.now())
 	return Response{Scan: &sc, Message: view}, nil
 }

@@ -44,7 +44,11 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 	var later []lanes.Received
 	keys := map[string]bool{}
 	for _, m := range cohort {
+		if d.body != nil {
+			m.Body = d.body.Body
+		}
 		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(m)}
+		st.body.replaced = d.mended()
 		st.key, st.digest = st.body.read.Key, st.body.digest(m.Body)
 		if st.key != "" && keys[st.key] { // one message of a job at a time
 			later = append(later, m)
@@ -158,7 +162,11 @@ func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
 	var leaving []*moved
 	var deletes []job.Message
 	for _, st := range steps {
-		if st.err == nil && st.action.acts() {
+		switch {
+		case st.err != nil || !st.action.acts():
+		case st.ReceiptHandle == "": // from the audit: it is on no queue
+			st.left(nil)
+		default:
 			leaving, deletes = append(leaving, st), append(deletes, st.Message)
 		}
 	}
@@ -257,6 +265,9 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			return e, ledger.ErrOpened
 		}
 		ours := e.Run == d.run.ID && e.Status != ledger.Isolated && !e.Status.Final()
+		if c.discarded() && d.resends() {
+			c.entry.Status = ledger.Isolated // which the approved plan makes of it
+		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		if st.action != Redrive && !ours {
 			return e, errKept
@@ -265,7 +276,11 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.action, st.why = Drift, "it became "+string(class)+" after the plan was made: that needs a plan and an approval of its own"
 			return e, errKept
 		}
-		return d.s.rules.Redrive(e, dl, ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override}, d.s.now())
+		x := ledger.Redriving{Run: d.run.ID, Generation: st.target.Generation, Override: override, Discarded: d.resends()}
+		if d.mended() {
+			x.Digest = dl.Digest
+		}
+		return d.s.rules.Redrive(e, dl, x, d.s.now())
 	})
 	st.entry, st.ours = e, e.Run == d.run.ID
 	var notYet *ledger.NotYetError

@@ -35,11 +35,8 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 	if err := f.check(); err != nil {
 		return Plan{}, nil, Scan{}, err
 	}
-	if req.RatePerSecond < -1 || req.RatePerSecond > s.numbers.MaxRate {
-		return Plan{}, nil, Scan{}, refuse("ratePerSecond is %d, want 1 to %d, 0 for the default of %d, or -1 for none", req.RatePerSecond, s.numbers.MaxRate, s.numbers.Rate)
-	}
-	if req.Canary < 0 || req.Canary > maxCanary {
-		return Plan{}, nil, Scan{}, refuse("canary is %d, want 1 to %d, or 0 for the default of %v", req.Canary, maxCanary, s.stages(Request{}))
+	if err := s.checkPace(req); err != nil {
+		return Plan{}, nil, Scan{}, err
 	}
 	if err := s.free(ctx, ""); err != nil {
 		return Plan{}, nil, Scan{}, err
@@ -49,26 +46,70 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 		return Plan{}, nil, sc, err
 	}
 	if len(items) == 0 {
-		why := ""
-		if sc.Partial != "" {
-			why = " (" + sc.Partial + ")"
-		}
-		return Plan{}, nil, sc, refuse("nothing on the DLQ is selected by that; %d of about %d messages seen%s", sc.Seen, sc.Holds, why)
+		return Plan{}, nil, sc, refuse("nothing on the DLQ is selected by that; %s", sc.says())
 	}
+	p, err := s.freeze(ctx, req, s.name(req, Plan{Select: f, Partial: sc.Partial}), items)
+	return p, items, sc, err
+}
+
+// checkPace checks how fast a plan's run is to go.
+func (s *Service) checkPace(req Request) error {
+	if req.RatePerSecond < -1 || req.RatePerSecond > s.numbers.MaxRate {
+		return refuse("ratePerSecond is %d, want 1 to %d, 0 for the default of %d, or -1 for none", req.RatePerSecond, s.numbers.MaxRate, s.numbers.Rate)
+	}
+	if req.Canary < 0 || req.Canary > maxCanary {
+		return refuse("canary is %d, want 1 to %d, or 0 for the default of %v", req.Canary, maxCanary, s.stages(Request{}))
+	}
+	return nil
+}
+
+// name gives a plan its ids, its times and its author's words.
+func (s *Service) name(req Request, p Plan) Plan {
 	now := s.now().UTC()
 	id := now.Format("20060102-150405-") + short(s.newID())
-	p := Plan{
-		ID: "p-" + id, Run: "r-" + id, At: now, ExpiresAt: now.Add(s.numbers.PlanExpiry),
-		By: req.By, Reason: req.Reason, Select: f, Selected: len(items), Actions: map[Action]int{},
-		Partial: sc.Partial, RatePerSecond: cmp.Or(req.RatePerSecond, s.numbers.Rate), Stages: s.stages(req),
-	}
+	p.ID, p.Run, p.At, p.ExpiresAt = "p-"+id, "r-"+id, now, now.Add(s.numbers.PlanExpiry)
+	p.By, p.Reason, p.Actions = req.By, req.Reason, map[Action]int{}
+	p.RatePerSecond, p.Stages = cmp.Or(req.RatePerSecond, s.numbers.Rate), s.stages(req)
+	return p
+}
+
+// freeze stores a plan of items, which has its ids already.
+func (s *Service) freeze(ctx context.Context, req Request, p Plan, items []item) (Plan, error) {
 	copies(items)
 	targets := make([]target, 0, len(items))
+	guards := s.tally(&p, items)
+	for _, it := range items {
+		targets = append(targets, it.target())
+	}
+	if n := p.Actions[Redrive]; n > s.numbers.ApprovalAbove {
+		guards[fmt.Sprintf("%d jobs, more than %d", n, s.numbers.ApprovalAbove)] = true
+	}
+	if p.acting() == 0 {
+		return Plan{}, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
+	}
+	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
+	slices.SortFunc(targets, func(a, b target) int { return cmp.Compare(a.ID, b.ID) })
+	var err error
+	if p.Digest, err = digest(p, targets); err != nil {
+		return Plan{}, err
+	}
+	// The plan itself comes last: one whose parts are not all there does not exist.
+	for n := 0; n*partSize < len(targets); n++ {
+		part := targets[n*partSize : min((n+1)*partSize, len(targets))]
+		if err := s.create(ctx, pkPlan(p.ID), fmt.Sprintf("%s%04d", skPart, n), part); err != nil {
+			return Plan{}, err
+		}
+	}
+	return p, s.publish(ctx, req, p)
+}
+
+// tally counts items into a plan and returns what it needs an approval for.
+func (s *Service) tally(p *Plan, items []item) map[string]bool {
 	guards := map[string]bool{}
+	p.Selected = len(items)
 	for _, it := range items {
 		p.Actions[it.action]++
 		p.Bytes += it.size
-		targets = append(targets, target{ID: it.id, Generation: it.generation, Action: it.action, Key: it.key, Class: it.class})
 		if it.action != Redrive {
 			continue
 		}
@@ -80,39 +121,29 @@ func (s *Service) makePlan(ctx context.Context, req Request, f Filter) (Plan, []
 			guards["jobs of class "+string(it.class)] = true
 		}
 	}
-	if n := p.Actions[Redrive]; n > s.numbers.ApprovalAbove {
-		guards[fmt.Sprintf("%d jobs, more than %d", n, s.numbers.ApprovalAbove)] = true
-	}
-	if p.acting() == 0 {
-		return Plan{}, items, sc, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
-	}
 	p.Groups = groups(items)
 	p.Groups = p.Groups[:min(len(p.Groups), maxGroups)]
-	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
-	slices.SortFunc(targets, func(a, b target) int { return cmp.Compare(a.ID, b.ID) })
-	if p.Digest, err = digest(f, targets); err != nil {
-		return Plan{}, nil, sc, err
-	}
-	// The plan itself comes last: one whose parts are not all there does not exist.
-	for n := 0; n*partSize < len(targets); n++ {
-		part := targets[n*partSize : min((n+1)*partSize, len(targets))]
-		if err := s.create(ctx, pkPlan(p.ID), fmt.Sprintf("%s%04d", skPart, n), part); err != nil {
-			return Plan{}, nil, sc, err
-		}
-	}
-	if err := s.create(ctx, pkPlan(p.ID), skPlan, p); err != nil {
-		return Plan{}, nil, sc, err
-	}
-	if err := s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At}); err != nil {
-		return Plan{}, nil, sc, err
-	}
-	return p, items, sc, s.record(ctx, []AuditRecord{s.deed(req, p.ID, auditPlanned)})
+	return guards
 }
 
-func digest(f Filter, targets []target) (string, error) {
+// publish stores a plan, lists it, and writes who made it.
+func (s *Service) publish(ctx context.Context, req Request, p Plan) error {
+	if err := s.create(ctx, pkPlan(p.ID), skPlan, p); err != nil {
+		return err
+	}
+	if err := s.create(ctx, pkIndex, "run#"+p.Run, indexed{Run: p.Run, Plan: p.ID, At: p.At}); err != nil {
+		return err
+	}
+	return s.record(ctx, []AuditRecord{s.deed(req, p.ID, auditPlanned)})
+}
+
+// digest is over everything that a plan's approval covers.
+func digest(p Plan, targets []target) (string, error) {
 	h := sha256.New()
-	if err := json.NewEncoder(h).Encode(f); err != nil {
-		return "", err
+	for _, v := range []any{p.Select, p.Replacement} {
+		if err := json.NewEncoder(h).Encode(v); err != nil {
+			return "", err
+		}
 	}
 	for _, t := range targets {
 		fmt.Fprintf(h, "%s %d %s\n", t.ID, t.Generation, t.Action)
@@ -245,7 +276,7 @@ func (s *Service) targets(ctx context.Context, p Plan) ([]target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got, err := digest(p.Select, list); err != nil || got != p.Digest {
+	if got, err := digest(p, list); err != nil || got != p.Digest {
 		return nil, fmt.Errorf("plan %s does not match its digest: it was changed", p.ID)
 	}
 	return list, nil

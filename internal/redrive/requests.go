@@ -33,10 +33,15 @@ type Request struct {
 	// Plan and Run are ids.
 	Plan string `json:"plan,omitempty"`
 	Run  string `json:"run,omitempty"`
+	// Begin has run create its run, or see that it may go on, and answer at once: what is refused is told without
+	// work, and a request without it, which nobody waits for, then works.
+	Begin bool `json:"begin,omitempty"`
 	// Message is the id of one message: inspect shows it whole, run plans and redrives it alone.
 	Message string `json:"message,omitempty"`
 	// Payload has inspect show the body of Message.
 	Payload bool `json:"payload,omitempty"`
+	// Body is what mend makes of the body of Message.
+	Body string `json:"body,omitempty"`
 	// List has inspect name every message that is selected, from the one after After on.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
@@ -84,6 +89,7 @@ type Response struct {
 	Body string `json:"body,omitempty"`
 
 	Explanations []Explanation `json:"explanations,omitzero"`
+	Census       *Census       `json:"census,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -113,19 +119,22 @@ type action struct {
 }
 
 var actions = map[string]action{
-	"inspect": {do: (*Service).inspect, reads: true},
-	"plan":    {do: (*Service).plan, named: true},
-	"approve": {do: (*Service).approve, approver: true, named: true},
-	"run":     {do: (*Service).run},
-	"status":  {do: (*Service).status, reads: true},
-	"list":    {do: (*Service).list, reads: true},
-	"audit":   {do: (*Service).audit, reads: true},
-	"stop":    {do: (*Service).stop},
-	"resume":  {do: (*Service).resume, named: true},
-	"revoke":  {do: (*Service).revoke, named: true},
-	"discard": {do: (*Service).discard, approver: true, named: true},
-	"decide":  {do: (*Service).decideJob, approver: true, named: true},
-	"explain": {do: (*Service).explain, reads: true},
+	"inspect":    {do: (*Service).inspect, reads: true},
+	"plan":       {do: (*Service).plan, named: true},
+	"mend":       {do: (*Service).mend, named: true},
+	"resend":     {do: (*Service).resend, named: true},
+	"approve":    {do: (*Service).approve, approver: true, named: true},
+	"run":        {do: (*Service).run},
+	"status":     {do: (*Service).status, reads: true},
+	"list":       {do: (*Service).list, reads: true},
+	"audit":      {do: (*Service).audit, reads: true},
+	"stop":       {do: (*Service).stop},
+	"resume":     {do: (*Service).resume, named: true},
+	"revoke":     {do: (*Service).revoke, named: true},
+	"discard":    {do: (*Service).discard, approver: true, named: true},
+	"decide":     {do: (*Service).decideJob, approver: true, named: true},
+	"explain":    {do: (*Service).explain, reads: true},
+	ActionCensus: {do: (*Service).census, reads: true},
 }
 
 // Actions are the names of all actions, in order.
@@ -140,7 +149,7 @@ func Actions() []string {
 
 // maxRequest bounds a request, in bytes; maxText a name or a reason.
 const (
-	maxRequest = 256 << 10
+	maxRequest = 5 << 20 // a whole body, escaped, below Lambda's 6 MB
 	maxText    = 1000
 	maxID      = 100
 )

@@ -56,6 +56,14 @@ func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 		}
 		req.Run = p.Run
 	}
+	if req.Begin {
+		run, _, err := s.readRun(ctx, req.Run)
+		if err == nil && run.State != Done && run.State != Revoked {
+			err = s.free(ctx, run.ID)
+		}
+		response.Run = &run
+		return response, err
+	}
 	run, err := s.proceed(ctx, req)
 	response.Run = run
 	return response, err

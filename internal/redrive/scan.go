@@ -46,6 +46,19 @@ type Scan struct {
 	Waiting int `json:"waiting,omitempty"`
 }
 
+func (it item) target() target {
+	return target{ID: it.id, Generation: it.generation, Action: it.action, Key: it.key, Class: it.class}
+}
+
+// says how much was seen, in words.
+func (sc Scan) says() string {
+	text := fmt.Sprintf("%d of about %d messages seen", sc.Seen, sc.Holds)
+	if sc.Partial != "" {
+		text += " (" + sc.Partial + ")"
+	}
+	return text
+}
+
 // maxLost is how many receives of one scan may fail.
 const maxLost = 3
 
@@ -192,6 +205,21 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	return sc, nil
 }
 
+// find looks for one message of the DLQ.
+func (s *Service) find(ctx context.Context, id string) (m lanes.Received, sc Scan, err error) {
+	found := false
+	sc, err = s.scan(ctx, func(seen lanes.Received) (bool, error) {
+		if seen.ID == id {
+			m, found = seen, true
+		}
+		return !found, nil
+	})
+	if err == nil && !found {
+		err = refuse("message %s was not seen on the DLQ (%s); it may be in flight, or gone", id, sc.says())
+	}
+	return m, sc, err
+}
+
 // survey scans and joins every message with its entry. The items are of messages seen once each.
 func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	var items []item
@@ -269,6 +297,12 @@ func (s *Service) readBody(m lanes.Received) candidate {
 
 func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	c := s.joined(ctx, m)
+	it := itemOf(c, m, f)
+	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
+	return it
+}
+
+func itemOf(c candidate, m lanes.Received, f Filter) item {
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
 		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
@@ -286,7 +320,6 @@ func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 		it.error = c.entry.LastError
 	}
 	it.fingerprint = cmp.Or(m.Memory.Fingerprint, c.entry.Fingerprint, job.Fingerprint(it.error))
-	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
 	return it
 }
 

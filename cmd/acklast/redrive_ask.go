@@ -1,0 +1,121 @@
+package main
+
+import (
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+	"acklast/internal/version"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/spf13/cobra"
+)
+
+// What may be redriven is the redrive function's to say. These commands put requests and answers into
+// words, and poll.
+
+// governor invokes the redrive function.
+type governor struct {
+	*target
+	lambda *lambda.Client
+	stderr io.Writer
+	// skew says once that the function has another version.
+	skew sync.Once
+	// approving sends also what only reads through the alias of approvers, who may have no other.
+	approving bool
+}
+
+func (a *app) govern(ctx context.Context) (*governor, error) {
+	t, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &governor{target: t, stderr: a.stderr, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
+		overrule(&o.BaseEndpoint, a.endpoint)
+		o.RetryMaxAttempts = 1 // a request that takes long must not be made twice
+	})}, nil
+}
+
+func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.InvocationType) (redrive.Response, error) {
+	var resp redrive.Response
+	payload, err := json.Marshal(r)
+	if err != nil {
+		return resp, err
+	}
+	alias := topology.AliasOperate
+	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || g.approving {
+		alias = topology.AliasApprove
+	}
+	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
+		FunctionName: &g.names.RedriveFunction, Qualifier: &alias, Payload: payload, InvocationType: how,
+	})
+	switch {
+	case err != nil:
+		return resp, g.explain(err)
+	case out.FunctionError != nil:
+		return resp, fmt.Errorf("the redrive function failed: %s", plain(string(out.Payload)))
+	case how == types.InvocationTypeEvent:
+		return resp, nil
+	}
+	if err := json.Unmarshal(out.Payload, &resp); err != nil {
+		return resp, fmt.Errorf("the redrive function's answer is not readable: %w", err)
+	}
+	g.skew.Do(func() {
+		if skew := version.Skew("redrive", resp.Version); skew != "" {
+			say(g.stderr, "Note: %s\n", skew)
+		}
+	})
+	if resp.Refused != "" {
+		return resp, refuse("refused: %s", resp.Refused)
+	}
+	return resp, nil
+}
+
+func (g *governor) ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {
+	return g.invoke(ctx, r, types.InvocationTypeRequestResponse)
+}
+
+// who are the flags that say who asks, and why.
+type who struct{ by, reason string }
+
+func (w *who) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit")
+	_ = cmd.MarkFlagRequired("reason")
+}
+
+// name fills in who asks.
+func (g *governor) name(ctx context.Context, w who) string {
+	if w.by != "" {
+		return w.by
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityLimit)
+	defer cancel()
+	out, err := g.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}, func(o *sts.Options) { o.RetryMaxAttempts = 1 })
+	if err == nil && aws.ToString(out.Arn) != "" {
+		return aws.ToString(out.Arn)
+	}
+	return os.Getenv("USER")
+}
+
+// request makes one request that changes something, and prints the answer.
+func (a *app) request(ctx context.Context, w who, r redrive.Request, table func(io.Writer, redrive.Response)) error {
+	g, err := a.govern(ctx)
+	if err != nil {
+		return err
+	}
+	a.announce(ctx, g.target)
+	r.By, r.Reason = g.name(ctx, w), w.reason
+	resp, err := g.ask(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.answer(resp, func(out io.Writer) { table(out, resp) })
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"acklast/internal/redrive"
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newRedrivePlan(a *app) *cobra.Command {
+	var s selection
+	var w who
+	var rate, canary int
+	cmd := &cobra.Command{
+		Use:     "plan",
+		Short:   "Freeze a selection into a plan, and say what would happen",
+		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
+		Args:    cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason, RatePerSecond: rate, Canary: canary})
+		}),
+	}
+	s.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().IntVar(&rate, "rate", 0, "messages per second; 0 is the default, -1 no limit")
+	cmd.Flags().IntVar(&canary, "canary", 0, "how many jobs go first and are judged; 0 is the default")
+	return cmd
+}
+
+func newRedriveApprove(a *app) *cobra.Command {
+	var w who
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "approve PLAN", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			g.approving = true
+			a.announce(ctx, g.target)
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: args[0]})
+			if err != nil {
+				return err
+			}
+			if before.Run != nil {
+				return refuse("plan %s is run %s already, which is %s", args[0], before.Run.ID, before.Run.State)
+			}
+			if err := a.confirmed(yes, "Approve this?", func(out io.Writer) {
+				printInspection(out, redrive.Response{Groups: before.Plan.Groups}, a.now())
+				printPlan(out, *before.Plan, a.now())
+			}); err != nil {
+				return err
+			}
+			resp, err := g.ask(ctx, redrive.Request{Action: "approve", Plan: args[0], By: g.name(ctx, w), Reason: w.reason})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(out io.Writer) { say(out, "approved; now: acklast redrive run %s\n", plain(args[0])) })
+		}),
+	}
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirmed shows what will happen and asks.
+func (a *app) confirmed(yes bool, question string, show func(io.Writer)) error {
+	if yes {
+		return nil
+	}
+	table := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
+	show(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	say(a.stderr, "%s Type yes: ", question)
+	line, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(line) != "yes" {
+		return refuse("not confirmed; nothing was done (--yes does not ask)")
+	}
+	return nil
+}
+
+func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
+	say(w, "\n")
+	row(w, "PLAN", p.ID)
+	row(w, "by", p.By)
+	row(w, "reason", p.Reason)
+	row(w, "selected", fmt.Sprintf("%d messages, %d bytes: %s", p.Selected, p.Bytes, actionsOf(p.Actions)))
+	rate, takes := "none", "as fast as it goes"
+	if p.RatePerSecond > 0 {
+		rate = fmt.Sprintf("%d per second", p.RatePerSecond)
+		takes = "about " + (time.Duration(p.Actions[redrive.Redrive]/p.RatePerSecond+1) * time.Second).String()
+	}
+	row(w, "canary", strings.Trim(fmt.Sprint(p.Stages), "[]")+" jobs, judged before the rest")
+	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))
+	row(w, "expires", when(p.ExpiresAt, now))
+	switch {
+	case p.ApprovedBy != "":
+		row(w, "approved", fmt.Sprintf("by %s: %s", p.ApprovedBy, p.ApprovalReason))
+	case p.Approval != "":
+		row(w, "needs approval", p.Approval)
+	}
+	if p.Partial != "" {
+		row(w, "partial", p.Partial)
+	}
+	if r := p.Replacement; r != nil {
+		row(w, "message", r.Message)
+		row(w, "job", dash(r.Job))
+		if r.Discard != "" {
+			row(w, "from the audit of", r.Discard)
+		}
+		if r.Note != "" {
+			row(w, "note", r.Note)
+		}
+		say(w, "\n")
+		for line := range strings.Lines(r.Diff) {
+			say(w, "%s\n", plain(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	if d := p.Drift; d != nil && d.Final+d.Redriven+d.Guarded+d.Unread > 0 {
+		row(w, "changed since", fmt.Sprintf("%d are final, %d were redriven, %d need an approval of their own, %d cannot be read; such as %s",
+			d.Final, d.Redriven, d.Guarded, d.Unread, strings.Join(d.Samples, ", ")))
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"acklast/internal/redrive"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newRedriveRun(a *app) *cobra.Command {
+	var w who
+	var message string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "run PLAN|RUN|latest",
+		Short: "Run a plan, or continue a run, and watch it",
+		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
+  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if (len(args) == 1) == (message != "") {
+				return refuse("name a plan or a run, or one message with --message")
+			}
+			if message != "" && w.reason == "" {
+				return refuse("--message needs a --reason")
+			}
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			a.announce(ctx, g.target)
+			if len(args) == 1 && args[0] == latest {
+				if args[0], err = g.latest(ctx); err != nil {
+					return err
+				}
+			}
+			r := redrive.Request{Action: "run", By: g.name(ctx, w), Reason: w.reason}
+			switch {
+			case message != "":
+				// Before a plan exists that could not run.
+				resp, err := g.ask(ctx, redrive.Request{Action: "list"})
+				if err == nil {
+					err = switchedOff(resp.Switch)
+				}
+				if err == nil {
+					resp, err = g.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Messages: []string{message}}, By: r.By, Reason: r.Reason})
+				}
+				if err != nil {
+					return err
+				}
+				r.Plan = resp.Plan.ID
+			case strings.HasPrefix(args[0], "p-"):
+				r.Plan = args[0]
+			default:
+				r.Run = args[0]
+			}
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: r.Plan, Run: r.Run})
+			if err == nil {
+				err = switchedOff(before.Switch)
+			}
+			if err != nil {
+				return err
+			}
+			if err := a.confirmed(yes, "Run this?", func(out io.Writer) {
+				if before.Run != nil {
+					printRun(out, before.Run, a.now())
+				} else {
+					printPlan(out, *before.Plan, a.now())
+				}
+			}); err != nil {
+				return err
+			}
+			resp, err := a.runAndWatch(ctx, g, r)
+			if err != nil {
+				return err
+			}
+			return a.told(resp)
+		}),
+	}
+	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit; --message needs one")
+	cmd.Flags().StringVar(&message, "message", "", "plan and run one message, by its id on the DLQ")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// latest stands for the newest plan or run.
+const latest = "latest"
+
+func (g *governor) latest(ctx context.Context) (string, error) {
+	resp, err := g.ask(ctx, redrive.Request{Action: "list"})
+	if err != nil {
+		return "", err
+	}
+	if len(resp.Runs) == 0 {
+		return "", refuse("there is no plan and no run yet: make a plan with \"acklast redrive plan\"")
+	}
+	return resp.Runs[0].Plan, nil
+}
+
+func newRedriveList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List plans and runs, newest first", Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			resp, err := g.ask(cmd.Context(), redrive.Request{Action: "list"})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(w io.Writer) {
+				row(w, "RUN", "PLAN", "STATE", "SENT", "OF", "BY", "STARTED", "WHY")
+				for _, r := range resp.Runs {
+					row(w, r.ID, r.Plan, strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)), r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, a.now()), dash(r.Why))
+				}
+				printSwitch(w, resp.Switch)
+			})
+		}),
+	}
+}
+
+func newRedriveStatus(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use: "status RUN|PLAN", Short: "Say how far a run is, and why it stopped", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r := redrive.Request{Action: "status", Run: args[0]}
+			if strings.HasPrefix(args[0], "p-") {
+				r = redrive.Request{Action: "status", Plan: args[0]}
+			}
+			resp, err := g.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if watch && resp.Run != nil && resp.Run.State == redrive.Active {
+				if resp, err = a.watch(cmd.Context(), g, r); err != nil {
+					return err
+				}
+			}
+			return a.told(resp)
+		}),
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "show progress until it ends")
+	return cmd
+}
+
+// told prints what a run came to and ends with the exit code for it.
+func (a *app) told(resp redrive.Response) error {
+	err := a.answer(resp, func(w io.Writer) {
+		if resp.Run == nil {
+			printPlan(w, *resp.Plan, a.now())
+			return
+		}
+		printRun(w, resp.Run, a.now())
+	})
+	if err != nil || resp.Run == nil {
+		return err
+	}
+	if code := exitOf(resp.Run); code != exitOK {
+		return &toldError{code}
+	}
+	return nil
+}
+
+// exitOf is the one table of what a run came to.
+func exitOf(run *redrive.Run) int {
+	switch {
+	case run.State == redrive.Active, run.EndedWell():
+		return exitOK
+	case run.State == redrive.Done:
+		return exitUnwell
+	case run.State == redrive.Halted && run.Code == redrive.HaltInterrupted:
+		return exitInterrupted
+	case run.State == redrive.Revoked:
+		return exitFailed
+	}
+	return exitStopped
+}
+
+func printRun(w io.Writer, r *redrive.Run, now time.Time) {
+	row(w, "RUN", r.ID)
+	row(w, "plan", r.Plan)
+	row(w, "state", strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)))
+	if r.Why != "" {
+		row(w, "why", r.Why)
+	}
+	row(w, "by", fmt.Sprintf("%s: %s", r.By, r.Reason))
+	row(w, "started", when(r.StartedAt, now))
+	row(w, "updated", when(r.UpdatedAt, now))
+	row(w, "canary", cmp.Or(r.Canary, "-"))
+	row(w, "messages", r.Total)
+	for _, ending := range slices.Sorted(maps.Keys(r.Endings)) {
+		names := strings.Join(r.Names[ending], ", ")
+		if more := r.Endings[ending] - len(r.Names[ending]); more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		row(w, ending, fmt.Sprintf("%d: %s", r.Endings[ending], names))
+	}
+	if r.Unseen > 0 {
+		row(w, "not seen", r.Unseen)
+	}
+	for _, watched := range r.Watched {
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate {
+			row(w, "failed", fmt.Sprintf("%s: %s: %s", watched.Job, watched.Ending, watched.Why))
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"acklast/internal/redrive"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// throwPause is the pause between two tries to throw the switch.
+const throwPause = time.Second
+
+func newRedriveStop(a *app) *cobra.Command {
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "stop [RUN]",
+		Short: "Throw the kill switch: stop every redrive, now and until resume; or stop one run",
+		Long: `Throw the kill switch, which stops every redrive before its next cohort, until "acklast redrive resume". It is written
+directly, so that no busy or throttled function is in its way, and is tried until it is confirmed; who may not write it directly
+asks the function. With a RUN, that run alone is stopped, and can be continued. Neither needs a name or a reason.`,
+		Example: `  acklast redrive stop
+  acklast redrive stop r-20261201-100000-1a2b3c4d --reason 'the provider answers 500 again'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
+			}
+			who := cmp.Or(by, a.getenv("USER"), "unknown")
+			r := redrive.Request{Action: "stop", By: who, Reason: cmp.Or(reason, "none was given")}
+			if len(args) == 1 {
+				r.Run = args[0]
+				resp, err := g.ask(ctx, r)
+				if err != nil {
+					return err
+				}
+				return a.answer(resp, func(out io.Writer) { printRun(out, resp.Run, a.now()) })
+			}
+			sw, err := a.throw(ctx, g, r)
+			if err != nil {
+				return err
+			}
+			return a.answer(redrive.Response{Action: "stop", Switch: sw}, func(out io.Writer) { printSwitch(out, sw) })
+		}),
+	}
+	cmd.Flags().StringVar(&by, "by", "", "who asks (default: USER)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find it on")
+	return cmd
+}
+
+// throw throws the kill switch, directly or through the function, until one of them confirms it.
+func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redrive.Switch, error) {
+	store := redrive.NewStore(g.db, g.names.OperationsTable)
+	sw := redrive.Switch{On: true, By: r.By, Reason: r.Reason, At: a.now().UTC()}
+	for {
+		direct := store.ThrowSwitch(ctx, sw, a.now().Add(topology.DefaultRedrive().Retention))
+		if direct == nil {
+			return &sw, nil
+		}
+		resp, err := g.ask(ctx, r)
+		if err == nil {
+			return resp.Switch, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("not confirmed: %w; %w", direct, err)
+		}
+		say(a.stderr, "not confirmed yet, trying again: %s; %s\n", plain(direct.Error()), plain(err.Error()))
+		if err := retry.Sleep(ctx, throwPause); err != nil {
+			return nil, fmt.Errorf("not confirmed: %w", direct)
+		}
+	}
+}
+
+func newRedriveResume(a *app) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: "resume", Short: "Release the kill switch: allow redrives again; continues none by itself", Args: cobra.NoArgs,
+		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			return a.request(cmd.Context(), w, redrive.Request{Action: "resume"}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func newRedriveRevoke(a *app) *cobra.Command {
+	var w who
+	cmd := &cobra.Command{
+		Use: "revoke PLAN|RUN", Short: "End a run for good and take back what of it still waits, or withdraw a plan", Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			r := redrive.Request{Action: "revoke", Run: args[0]}
+			if strings.HasPrefix(args[0], "p-") {
+				r = redrive.Request{Action: "revoke", Plan: args[0]}
+			}
+			return a.request(cmd.Context(), w, r, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func printSwitch(w io.Writer, s *redrive.Switch) {
+	switch {
+	case s == nil:
+		say(w, "\nThe kill switch is off.\n")
+	case s.On:
+		say(w, "\nThe kill switch is on, by %s: %s\n", plain(s.By), plain(s.Reason))
+	default:
+		say(w, "\nThe kill switch is off.\n")
+	}
+}

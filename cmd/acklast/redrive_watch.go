@@ -1,0 +1,180 @@
+package main
+
+import (
+	"acklast/internal/redrive"
+	"acklast/internal/retry"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+)
+
+// pollEvery is the pause between two questions about a run.
+const pollEvery = time.Second
+
+// beginLimit is how long a run that was asked for may take to begin before this is told.
+const beginLimit = 2 * time.Second
+
+// pollFailures is how many answers in a row a watcher may miss: the run goes on without it.
+const pollFailures = 5
+
+// watch polls a run until nobody works on it any more.
+func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
+	first, began, missed := -1, a.now(), 0
+	for {
+		resp, err := g.ask(ctx, r)
+		var refused *refusal
+		switch {
+		case err == nil:
+			missed = 0
+		case ctx.Err() != nil:
+			return resp, a.goesOn(err, resp, r)
+		case errors.As(err, &refused), missed >= pollFailures:
+			return resp, err
+		default:
+			missed++
+			say(a.stderr, "no answer (%s); the run goes on, asking again\n", plain(err.Error()))
+		}
+		if err == nil && resp.Run != nil {
+			settled := settledOf(resp.Run)
+			if first < 0 {
+				first = settled
+			}
+			perSecond := 0.0
+			if took := a.now().Sub(began).Seconds(); took > 0 {
+				perSecond = float64(settled-first) / took
+			}
+			a.progress(resp.Run, settled, perSecond)
+			if resp.Run.State != redrive.Active {
+				return resp, nil
+			}
+		}
+		if err := retry.Sleep(ctx, pollEvery); err != nil {
+			return resp, a.goesOn(err, resp, r)
+		}
+	}
+}
+
+// goesOn tells whoever ends the watching that this does not end the run.
+func (a *app) goesOn(err error, resp redrive.Response, r redrive.Request) error {
+	id := cmp.Or(r.Run, r.Plan)
+	stop := "acklast redrive stop"
+	if resp.Run != nil {
+		id, stop = resp.Run.ID, "acklast redrive stop "+resp.Run.ID
+	}
+	say(a.stderr, "\nThe run goes on. Watch it: acklast redrive status %s --watch. Stop it: %s\n", plain(id), plain(stop))
+	return err
+}
+
+// endingsOf says what became of a run's messages, as far as it is known.
+func endingsOf(run *redrive.Run) string {
+	var list []string
+	for _, ending := range slices.Sorted(maps.Keys(run.Endings)) {
+		list = append(list, fmt.Sprintf("%s %d", ending, run.Endings[ending]))
+	}
+	return strings.Join(list, ", ")
+}
+
+// settledOf counts the messages of a run that are done with.
+func settledOf(run *redrive.Run) (n int) {
+	for what, count := range run.Counts {
+		if what != "unsent" && what != "unsure" {
+			n += count
+		}
+	}
+	return n
+}
+
+// progress shows one line about a run, on a terminal over the one before.
+func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
+	const width = 30
+	full := 0
+	if run.Total > 0 {
+		full = min(width, width*settled/run.Total)
+	}
+	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), endingsOf(run), run.Why)
+	if isTerminal(a.stderr) {
+		say(a.stderr, "\r\x1b[K%s", plain(line))
+		if run.State != redrive.Active {
+			say(a.stderr, "\n")
+		}
+		return
+	}
+	say(a.stderr, "%s\n", plain(line))
+}
+
+// runAndWatch has the run created or examined, which tells at once why it may not go on, then invokes it
+// asynchronously and polls it. A run that halts near the function's timeout is asked for again.
+func (a *app) runAndWatch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
+	for {
+		check := r
+		check.Begin = true
+		begun, err := g.ask(ctx, check)
+		if err != nil {
+			return begun, err
+		}
+		r.Plan, r.Run = "", begun.Run.ID
+		status := redrive.Request{Action: "status", Run: r.Run}
+		switch begun.Run.State {
+		case redrive.Done, redrive.Revoked:
+			return begun, nil
+		case redrive.Active:
+		default:
+			if _, err := g.invoke(ctx, r, types.InvocationTypeEvent); err != nil {
+				return begun, err
+			}
+			if err := a.awaitRound(ctx, g, check, status, begun.Run.Rounds); err != nil {
+				return begun, err
+			}
+		}
+		resp, err := a.watch(ctx, g, status)
+		if err != nil {
+			return resp, err
+		}
+		if resp.Run.State != redrive.Halted || resp.Run.Code != redrive.HaltTime {
+			return resp, nil
+		}
+	}
+}
+
+// awaitRound waits until an invocation works on the run. Whatever keeps it from that is told by name.
+func (a *app) awaitRound(ctx context.Context, g *governor, check, status redrive.Request, rounds int) error {
+	for asked := a.now(); ; {
+		resp, err := g.ask(ctx, status)
+		if err != nil {
+			return err
+		}
+		if resp.Run.Rounds > rounds {
+			return nil
+		}
+		if err := switchedOff(resp.Switch); err != nil {
+			return err
+		}
+		if waited := a.now().Sub(asked); waited > beginLimit {
+			say(a.stderr, "the redrive function has not begun for %v; it may be busy or throttled\n", beginLimit)
+			check.Plan, check.Run = "", status.Run
+			if _, err := g.ask(ctx, check); err != nil {
+				return err
+			}
+			asked = a.now()
+		}
+		if err := retry.Sleep(ctx, pollEvery/4); err != nil {
+			return err
+		}
+	}
+}
+
+// switchedOff refuses while the kill switch is on.
+func switchedOff(sw *redrive.Switch) error {
+	if sw == nil || !sw.On {
+		return nil
+	}
+	return refuse("the kill switch is on, by %s: %s. Release it first: acklast redrive resume --reason WHY", plain(sw.By), plain(sw.Reason))
+}

@@ -1,0 +1,181 @@
+package redrive
+
+import (
+	"acklast/internal/job"
+	"cmp"
+	"context"
+	"fmt"
+)
+
+// seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
+// longer than SQS's counts may lag, nothing new was received and the counts showed nothing that others
+// hide. It returns true when more was found.
+func (d *drive) seek(ctx context.Context) (more bool, err error) {
+	d.run.Unseen = d.unseen
+	if d.run.Unseen == 0 {
+		return false, nil
+	}
+	began := d.s.now()
+	clean, others := began, 0
+	for {
+		depth, err := d.s.queues.Depth(ctx, job.DLQ)
+		if err != nil {
+			return false, err
+		}
+		now := d.s.now()
+		if hidden := depth.Visible + depth.InFlight + depth.Delayed - len(d.mine.byID); hidden > 0 {
+			clean, others = now, hidden
+		}
+		if now.Sub(clean) >= d.s.numbers.GoneAfter {
+			break
+		}
+		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
+			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: others hide them for now; run it again later", d.run.Unseen, others)
+		}
+		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
+		if err := d.rest(ctx); err != nil {
+			return false, err
+		}
+		if err := d.receive(ctx, 1); err != nil {
+			return false, err
+		}
+		if len(d.queue) > 0 {
+			d.run.Unseen, d.run.Why = 0, ""
+			return true, nil
+		}
+	}
+	var lines []AuditRecord
+	for id, t := range d.targets {
+		if d.mine.has(id) {
+			continue
+		}
+		line := AuditRecord{Run: d.run.ID, Message: id, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
+		took, err := d.took(ctx, t)
+		if err != nil {
+			return false, err
+		}
+		if took {
+			line.What, line.Generation, line.Why = auditSent, t.Generation+1, "sent, and not confirmed"
+		}
+		lines = append(lines, line)
+	}
+	if err := d.s.record(ctx, lines); err != nil {
+		return false, err
+	}
+	for _, line := range lines {
+		d.settle(line.Message, outcome{step: line.What, key: line.Job})
+		d.run.Counts[line.What]++
+		if line.sends() && line.Job != "" && d.jobs[line.Job] == nil {
+			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}}
+		}
+	}
+	d.unseen = 0
+	d.run.Unseen, d.run.Why = 0, ""
+	return false, nil
+}
+
+// took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed.
+func (d *drive) took(ctx context.Context, t target) (bool, error) {
+	if d.sent[t.ID] || d.begun[t.ID] && t.Key == "" {
+		return true, nil
+	}
+	if !d.begun[t.ID] {
+		return false, nil
+	}
+	e, err := d.s.ledger.Get(ctx, t.Key)
+	return e.Run == d.run.ID && e.Redrives > t.Generation, err
+}
+
+// finish ends a run that has nothing left to receive, when every message has its ending.
+func (d *drive) finish(ctx context.Context) error {
+	if n := len(d.targets); n > 0 {
+		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
+	}
+	if err := d.awaitEndings(ctx); err != nil {
+		return err
+	}
+	return &ended{state: Done}
+}
+
+// name is what a person knows a message by.
+func (o outcome) name(id string) string { return cmp.Or(o.key, id) }
+
+// awaitEndings waits until every job that was sent came to its end. Jobs that the worker still retries after a
+// while end as that; jobs that have not run halt the run.
+func (d *drive) awaitEndings(ctx context.Context) error {
+	all := make([]*sentJob, 0, len(d.jobs))
+	for _, j := range d.jobs {
+		all = append(all, j)
+	}
+	until := d.s.now().Add(d.s.numbers.CanaryWait)
+	for {
+		if _, err := d.judge(ctx, all); err != nil {
+			return err
+		}
+		if err := d.judgeShare(); err != nil {
+			return err
+		}
+		open, idle, name := 0, 0, ""
+		for _, j := range all {
+			if j.Ending.open() {
+				open++
+			}
+			if j.Ending == "" {
+				idle++
+				name = j.Job + " " + j.Why
+			}
+		}
+		switch {
+		case open == 0:
+			return nil
+		case !past(until, d.s.now()):
+		case idle > 0:
+			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
+		default:
+			return nil
+		}
+		d.run.Why = fmt.Sprintf("waits for the ends of %d jobs", open)
+		if err := d.rest(ctx); err != nil {
+			return err
+		}
+		if err := d.pause(ctx, (judgeEvery-1)*d.s.numbers.PollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// count counts what became of every message, as far as it is known.
+func (d *drive) count() {
+	d.run.Endings, d.run.Names = map[Ending]int{}, map[Ending][]string{}
+	told := map[string]bool{}
+	for _, id := range d.order {
+		o := d.settled[id]
+		var ending Ending
+		switch o.step {
+		case auditSent:
+			if o.key == "" {
+				ending = Unjudged
+			} else if told[o.key] { // in a round that was interrupted, another message of the job was sent
+				ending = Copied
+			} else if j := d.jobs[o.key]; j != nil {
+				ending = j.Ending
+			}
+		case auditRemoved:
+			ending = Removed
+		case auditCopy:
+			ending = Copied
+		case auditKept:
+			ending = Skipped
+		case auditGone:
+			ending = Gone
+		}
+		told[o.key] = told[o.key] || o.step == auditSent
+		if ending == "" {
+			continue
+		}
+		d.run.Endings[ending]++
+		if len(d.run.Names[ending]) < maxNames {
+			d.run.Names[ending] = append(d.run.Names[ending], o.name(id))
+		}
+	}
+}
