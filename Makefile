@@ -74,11 +74,12 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, take a copy over (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, replay the permissions, take a copy over (needs Python)
 	@scripts/timed.sh "adoption" $(GO) test -tags adoption -count 1 -timeout 20m ./internal -run '^TestAdopt'
 	@scripts/timed.sh "second engines" scripts/test-engines.sh
 	@scripts/timed.sh "MiniStack" scripts/ministack-engine.sh
 	@scripts/timed.sh "template" scripts/cfn-engines.sh
+	@scripts/timed.sh "permissions" scripts/iam-engine.sh
 
 # STACK names the stack, MINISTACK_PORT the port.
 .PHONY: ministack-up ministack-deploy ministack-e2e ministack-down

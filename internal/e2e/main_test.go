@@ -80,6 +80,9 @@ func TestMain(m *testing.M) {
 		if shared.env != nil {
 			_ = shared.env.Close()
 		}
+		if shared.recorder != nil {
+			shared.recorder.Close()
+		}
 		// The engine's own. The first runs from the start of its package; the others wait for asynchronous
 		// invocations of a function from its first one on. Nothing ends them.
 		const engine = "github.com/sivchari/kumo/internal/service/"
@@ -177,7 +180,9 @@ var shared struct {
 	settings topology.Settings
 	env      *local.Environment
 	err      error
-	// searching is held by who looks for a message on the shared DLQ.
+	// recorder notes the calls of the redrive function, if that is asked for.
+	recorder *faults.Proxy
+	// searching is held by whoever looks for a message on the shared DLQ.
 	searching sync.Mutex
 }
 
@@ -241,6 +246,14 @@ func blackBoxAlone(t *testing.T) *system {
 			Name: topology.NamesOf(c.Stack).RedriveFunction, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
 			EnvFor: func(urls topology.QueueURLs) map[string]string {
 				return redrive.LocalEnvironment(c.Stack, urls, c.Settings, numbers)
+			},
+			EndpointFor: func(endpoint string) string {
+				if os.Getenv(envCalls) == "" {
+					return endpoint
+				}
+				shared.recorder = faults.New(endpoint)
+				record(shared.recorder, "redrive", c.Stack)
+				return shared.recorder.URL()
 			},
 		}}
 		shared.env, shared.err = local.Start(context.Background(), c)

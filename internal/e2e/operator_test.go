@@ -71,13 +71,16 @@ func (o *operator) run(args ...string) (string, int) {
 	var stderr strings.Builder
 	cmd.Env, cmd.Stderr = o.env, &stderr
 	if !deployed() && os.Getenv(envCalls) != "" {
-		words := args[:1]
-		if args[0] == "redrive" {
-			words = args[:2]
+		command := args[0]
+		switch tool := filepath.Base(o.binary); {
+		case tool != "acklast":
+			command = tool + " " + args[0]
+		case args[0] == "redrive":
+			command += " " + args[1]
 		}
 		p := faults.New(shared.env.Endpoint())
 		defer p.Close()
-		record(p, strings.Join(words, " "), o.names.Stack)
+		record(p, command, o.names.Stack)
 		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+p.URL())
 	}
 	out, err := cmd.Output()
