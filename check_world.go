@@ -123,7 +123,7 @@ func (w *world) reset(ctx context.Context, now time.Time, seed func(context.Cont
 	w.at(now)
 	if seed != nil {
 		if err := seed(ctx, w.services); err != nil {
-			return fmt.Errorf("Seed: %w", err)
+			return fmt.Errorf("the option Seed: %w", err)
 		}
 	}
 	w.db.Calls()

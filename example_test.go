@@ -95,8 +95,8 @@ func ExampleNewEffect() {
 		Samples: []acklast.Sample{{Name: "greeting", Body: `{"kind":"guest.greet","payload":{"guestId":"g-1"}}`}},
 	}, func(_ context.Context, s acklast.Services) (acklast.Runner[greeting], error) {
 		return acklast.NewEffect(s, acklast.Effect[greeting]{
-			Send: func(_ context.Context, key string, g greeting) (string, error) {
-				sent++ // here is the one request, under the key
+			Send: func(_ context.Context, _ string, g greeting) (string, error) {
+				sent++ // here is the one request, under the key that is its second argument
 				return "request-" + g.GuestID, nil
 			},
 			Timeout: time.Second,

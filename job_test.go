@@ -17,7 +17,7 @@ import (
 )
 
 // run makes one attempt at a job of a kind with the metric Weight, and returns what it logged.
-func run(t *testing.T, ctx context.Context, d job.Delivery, body func(j *Job[struct{}])) (out, metrics bytes.Buffer) {
+func run(ctx context.Context, t *testing.T, d job.Delivery, body func(j *Job[struct{}])) (out, metrics bytes.Buffer) {
 	t.Helper()
 	clock := func() time.Time { return time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC) }
 	recorder := telemetry.NewRecorder(&metrics, "s", clock)
@@ -42,7 +42,7 @@ func run(t *testing.T, ctx context.Context, d job.Delivery, body func(j *Job[str
 
 func TestAJobsLoggerCarriesItsFields(t *testing.T) {
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "r-1"})
-	out, _ := run(t, ctx, job.Delivery{
+	out, _ := run(ctx, t, job.Delivery{
 		Message: job.Message{ID: "m-1", Memory: job.Memory{Attempt: 2}}, Lane: job.Recovery,
 		Envelope: job.Envelope{Kind: "k"}, Key: "k/s",
 	}, func(j *Job[struct{}]) { j.Log.Info("looked") })
@@ -61,7 +61,7 @@ func TestAJobsLoggerCarriesItsFields(t *testing.T) {
 }
 
 func TestAJobTellsTheServicesTime(t *testing.T) {
-	run(t, t.Context(), job.Delivery{}, func(j *Job[struct{}]) {
+	run(t.Context(), t, job.Delivery{}, func(j *Job[struct{}]) {
 		if want := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC); !j.Now().Equal(want) {
 			t.Errorf("Now() = %v, want %v", j.Now(), want)
 		}
@@ -79,7 +79,7 @@ func TestAJobRecordsOnlyDeclaredMetrics(t *testing.T) {
 		"not a number": {"Weight", math.NaN(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, metrics := run(t, t.Context(), job.Delivery{Envelope: job.Envelope{Kind: "k"}}, func(j *Job[struct{}]) { j.Metric(tt.metric, tt.value) })
+			out, metrics := run(t.Context(), t, job.Delivery{Envelope: job.Envelope{Kind: "k"}}, func(j *Job[struct{}]) { j.Metric(tt.metric, tt.value) })
 			if got := bytes.Contains(metrics.Bytes(), []byte(`"kind":"k","Weight":[2.5]`)); got != tt.recorded {
 				t.Errorf("recorded %v, want %v: %s", got, tt.recorded, metrics.String())
 			}

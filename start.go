@@ -143,8 +143,9 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
 		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
 	}}
+	metrics := telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now)
 	service := redrive.New(config, redrive.Dependencies{
-		Ledger: store,
+		Ledger: store, Index: store,
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
@@ -152,10 +153,10 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 		Kinds:    reading,
 		Start:    explaining.start,
 		Log:      log,
-		Progress: telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now),
-		Now:      time.Now,
-		ID:       uuid.NewString,
-		Version:  version.Number,
+		Progress: metrics, Counts: metrics,
+		Now:     time.Now,
+		ID:      uuid.NewString,
+		Version: version.Number,
 	})
 	started(log, "redrive", reading.Kinds()...)
 	p.serve(service.Handle)

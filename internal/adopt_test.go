@@ -131,8 +131,8 @@ func TestAdoptedCloneRuns(t *testing.T) {
 		}
 	}
 	r.run("go", "build", "./...")
-	// The rules about imports, the numbers, and the synthesised stack do not depend on the names.
-	r.run("go", "test", "./internal", "./internal/topology", "./infra")
+	// The rules about imports, the numbers, the synthesised stack and the command line hold under any names.
+	r.run("go", "test", "./internal", "./internal/topology", "./infra/...", "./cmd/...")
 
 	r.run("go", "build", "-o", "bin/acklast", "./cmd/acklast")
 	ctx, cancel := context.WithCancel(t.Context())

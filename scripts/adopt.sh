@@ -142,7 +142,9 @@ upgrade() {
 	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$(git rev-parse "$snapshot")"
 
 	# Without renames: a kind of yours that began as a copy of a sample is not the sample under another name.
-	git -c merge.renames=false -c merge.directoryRenames=false merge -q --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
+	# Before git 2.50 the default strategy detects renames whatever it is told. Since then "recursive" names the
+	# default one, which obeys.
+	git merge -q -s recursive -X no-renames --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
 	# What you deleted stays deleted: files that changed there, and new ones in folders you have removed.
 	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
 	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"

@@ -45,12 +45,12 @@ type expirer struct{ table string }
 func (x expirer) Run(ctx context.Context, j *acklast.Job[Voucher]) error {
 	err := j.Commit(ctx, "expired", types.TransactWriteItem{Update: &types.Update{
 		TableName:                &x.table,
-		Key:                      map[string]types.AttributeValue{"voucher_id": text(j.Payload.VoucherID)},
+		Key:                      map[string]types.AttributeValue{"voucher_id": acklast.Text(j.Payload.VoucherID)},
 		UpdateExpression:         aws.String("SET #state = :expired"),
 		ConditionExpression:      aws.String("#state = :issued"),
 		ExpressionAttributeNames: map[string]string{"#state": "state"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":expired": text("expired"), ":issued": text("issued"),
+			":expired": acklast.Text("expired"), ":issued": acklast.Text("issued"),
 		},
 	}})
 	var refused *acklast.RefusedError
@@ -60,5 +60,3 @@ func (x expirer) Run(ctx context.Context, j *acklast.Job[Voucher]) error {
 	}
 	return err
 }
-
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

@@ -30,10 +30,9 @@ func TestVouchersExpireOnce(t *testing.T) {
 	}
 	db := awsclient.DynamoDB(env.AWSConfig())
 	table := aws.String(services.Table("vouchers"))
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	for id, state := range map[string]string{"v-1": "issued", "v-2": "used"} {
 		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: table,
-			Item: map[string]types.AttributeValue{"voucher_id": text(id), "state": text(state)}}); err != nil {
+			Item: map[string]types.AttributeValue{"voucher_id": acklast.Text(id), "state": acklast.Text(state)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +52,7 @@ func TestVouchersExpireOnce(t *testing.T) {
 		if got.Verdict != step.want.Verdict || got.Outcome != step.want.Outcome {
 			t.Errorf("%s: %+v, want %+v", step.voucher, got, step.want)
 		}
-		out, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: table, Key: map[string]types.AttributeValue{"voucher_id": text(step.voucher)}})
+		out, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: table, Key: map[string]types.AttributeValue{"voucher_id": acklast.Text(step.voucher)}})
 		if err != nil {
 			t.Fatal(err)
 		}

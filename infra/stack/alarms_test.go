@@ -58,9 +58,14 @@ func TestAlarms(t *testing.T) {
 	want := map[string]string{
 		"dlq-depth": "visible + in_flight; in_flight = AWS/SQS QueueName=acklast-dlq ApproximateNumberOfMessagesNotVisible Maximum 60; " +
 			"visible = AWS/SQS QueueName=acklast-dlq ApproximateNumberOfMessagesVisible Maximum 60 ≥ 1, 1 of 1",
-		"dlq-age": "AWS/SQS QueueName=acklast-dlq ApproximateAgeOfOldestMessage Maximum 60 ≥ 604800, 5 of 5",
-		"slow":    "acklast stack=acklast TerminalLatency p50 60 ≥ 300000, 3 of 5",
-		"late":    "acklast stack=acklast Lateness SampleCount 60 ≥ 1, 1 of 5",
+		"dlq-age":        "acklast stack=acklast CensusOldestAge Maximum 3600 ≥ 604800, 1 of 24",
+		"dlq-deleted":    "acklast stack=acklast CensusDeleted Maximum 3600 ≥ 1, 1 of 24",
+		"dlq-unrecorded": "acklast stack=acklast CensusUnrecorded Maximum 3600 ≥ 1, 1 of 24",
+		"dlq-missing":    "acklast stack=acklast CensusMissing Maximum 3600 ≥ 1, 1 of 24",
+		"census-failed": "FILL(refused, 0) + FILL(dropped, 0); dropped = AWS/Lambda FunctionName=acklast-redrive AsyncEventsDropped Sum 60; " +
+			"refused = AWS/Events RuleName=<Census06374A65> FailedInvocations Sum 60 ≥ 1, 1 of 1",
+		"slow": "acklast stack=acklast TerminalLatency p50 60 ≥ 300000, 3 of 5",
+		"late": "acklast stack=acklast Lateness SampleCount 60 ≥ 1, 1 of 5",
 		"failing": "IF(retried >= 5, 100 * retried / (retried + acknowledged), 0); acknowledged = acklast stack=acklast Acknowledged Sum 60; " +
 			"retried = acklast stack=acklast Retried Sum 60 ≥ 50, 10 of 15",
 		"worker-errors":    "AWS/Lambda FunctionName=acklast-worker Errors Sum 60 ≥ 1, 3 of 5",
@@ -119,7 +124,7 @@ func emitted(t *testing.T) (metrics map[string]bool, lines []map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
 	r := telemetry.NewRecorder(&out, "acklast", time.Now)
-	for _, class := range append([]job.Class{""}, classes...) {
+	for _, class := range append([]job.Class{""}, telemetry.Classes...) {
 		for _, outcome := range []job.Outcome{job.Acknowledged, job.Retried, job.Deferred, job.Isolated, job.Left} {
 			r.Observe(telemetry.Observation{Kind: "reservation.expire", Lane: job.Source, Outcome: outcome, Class: class,
 				Duplicate: true, Final: true, TerminalLatency: time.Second, Lateness: time.Second})
@@ -130,7 +135,9 @@ func emitted(t *testing.T) (metrics map[string]bool, lines []map[string]any) {
 	if err := r.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	telemetry.NewRedriveRecorder(&out, "acklast", time.Now).Redriven(1, 1, 1)
+	redriven := telemetry.NewRedriveRecorder(&out, "acklast", time.Now)
+	redriven.Redriven(1, 1, 1)
+	redriven.Census(telemetry.Census{})
 	metrics = map[string]bool{}
 	for line := range bytes.Lines(out.Bytes()) {
 		var m map[string]any
@@ -269,7 +276,7 @@ func TestDashboard(t *testing.T) {
 			contains(title, "AWS/SQS QueueName="+queue+" ApproximateNumberOfMessages"+state)
 		}
 	}
-	contains("Isolated (DLQ)", "visible + in_flight")
+	contains("Isolated (DLQ)", "visible + in_flight", "acklast daysLeft=0,stack=acklast CensusJobs")
 	contains("Outcomes", "Acknowledged", "Retried", "Deferred", "Isolated", "Left")
 	contains("Isolated by class", "transient", "throttled", "unknown", "invalid", "rejected", "ambiguous", "crashed")
 	contains("Due to final (ms)", "acklast stack=acklast TerminalLatency")

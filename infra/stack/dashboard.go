@@ -9,14 +9,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
-	"acklast/internal/job"
 	"acklast/internal/telemetry"
 )
-
-// classes are the failure classes, in the order of the dashboard's legend.
-var classes = []job.Class{
-	job.Transient, job.Throttled, job.ClassUnknown, job.Invalid, job.Rejected, job.Ambiguous, job.Crashed,
-}
 
 // newDashboard draws the one page that shows how the system is. docs/deploy.md pictures it.
 func newDashboard(st *Stack) awscloudwatch.Dashboard {
@@ -29,7 +23,7 @@ func newDashboard(st *Stack) awscloudwatch.Dashboard {
 		{
 			third("Source lane", laneStates(q.source)...),
 			third("Recovery lane", laneStates(q.recovery)...),
-			third("Isolated (DLQ)", st.isolated()),
+			third("Isolated (DLQ)", append([]awscloudwatch.IMetric{st.isolated()}, st.daysLeft()...)...),
 		},
 		{
 			third("Oldest message (s)",
@@ -124,9 +118,20 @@ func (st *Stack) outcomes() []awscloudwatch.IMetric {
 
 func (st *Stack) isolatedByClass() []awscloudwatch.IMetric {
 	var out []awscloudwatch.IMetric
-	for _, class := range classes {
+	for _, class := range telemetry.Classes {
 		out = append(out, metric(telemetry.Namespace, telemetry.MetricIsolated, sum, string(class), map[string]*string{
 			telemetry.DimensionStack: &st.props.Name, telemetry.DimensionClass: jsii.String(string(class)),
+		}))
+	}
+	return out
+}
+
+// daysLeft is what the last census counted, by the days until SQS deletes it.
+func (st *Stack) daysLeft() []awscloudwatch.IMetric {
+	var out []awscloudwatch.IMetric
+	for _, days := range telemetry.DaysLeft {
+		out = append(out, metric(telemetry.Namespace, telemetry.MetricCensusJobs, maximum, days.Name+" days left", map[string]*string{
+			telemetry.DimensionStack: &st.props.Name, telemetry.DimensionDaysLeft: jsii.String(days.Name),
 		}))
 	}
 	return out

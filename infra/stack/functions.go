@@ -5,11 +5,14 @@ import (
 	"maps"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/jsii-runtime-go"
 
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
 )
 
@@ -86,6 +89,18 @@ func newRedrive(st *Stack) redriveFunction {
 		operate:  alias(topology.AliasOperate, "For operators: everything but approve, discard and decide"),
 		approve:  alias(topology.AliasApprove, "For approvers: approve, discard and decide"),
 	}
+}
+
+// newCensus asks the redrive function once a day to count what is isolated.
+func newCensus(st *Stack) awsevents.Rule {
+	return awsevents.NewRule(st.scope, jsii.String("Census"), &awsevents.RuleProps{
+		Description: jsii.String("Counts what is isolated in " + st.props.Name + ", once a day"),
+		// At a fixed time and not at a rate, so that no deployment moves it.
+		Schedule: awsevents.Schedule_Cron(&awsevents.CronOptions{Hour: jsii.String("5"), Minute: jsii.String("17")}),
+		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(st.redrive.operate, &awseventstargets.LambdaFunctionProps{
+			Event: awsevents.RuleTargetInput_FromObject(map[string]string{"action": redrive.ActionCensus}),
+		})},
+	})
 }
 
 func newFunction(st *Stack, id, name string, code Code, props *awslambda.FunctionProps) function {

@@ -24,11 +24,16 @@ const (
 	lambdaErrors      = "Errors"
 	lambdaThrottles   = "Throttles"
 	lambdaDuration    = "Duration"
+	// Asynchronous events that Lambda gave up.
+	lambdaDropped     = "AsyncEventsDropped"
 	lambdaConcurrency = "ConcurrentExecutions"
 
 	polledEvents  = "PolledEventCount"
 	failedInvokes = "FailedInvokeEventCount"
 	deletedEvents = "DeletedEventCount"
+
+	// Invocations of its targets that a rule gave up.
+	ruleFailed = "FailedInvocations"
 )
 
 const (
@@ -66,6 +71,11 @@ func mappingMetric(m awslambda.EventSourceMapping, name, statistic, label string
 // workerMetric is one that the worker counts for the whole stack.
 func (st *Stack) workerMetric(name, statistic, label string) awscloudwatch.Metric {
 	return metric(telemetry.Namespace, name, statistic, label, map[string]*string{telemetry.DimensionStack: &st.props.Name})
+}
+
+// censusMetric is one that the census writes once a day.
+func (st *Stack) censusMetric(name, statistic string) awscloudwatch.Metric {
+	return st.workerMetric(name, statistic, "").With(&awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))})
 }
 
 func expression(expr, label string, using map[string]awscloudwatch.IMetric) awscloudwatch.MathExpression {

@@ -43,6 +43,8 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 
 	// Every change of an entry is a conditional update, as the worker's are.
 	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
+	// The census counts what is isolated.
+	allow(role, []*string{st.index()}, "dynamodb:Query")
 	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
 	// deletes either.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")

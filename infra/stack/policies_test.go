@@ -123,6 +123,7 @@ func TestRedriveMay(t *testing.T) {
 		grid("sqs:acklast-recovery", "sqs:SendMessage"),
 		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
 		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("dynamodb:table/acklast-ledger/index/isolated", "dynamodb:Query"),
 		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
 		grid("dynamodb:table/acklast-reservations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
 		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -34,6 +35,7 @@ type Stack struct {
 	tables   tables
 	worker   workerFunction
 	redrive  redriveFunction
+	census   awsevents.Rule
 	mappings mappings
 	policies policies
 	alarms   alarms
@@ -61,6 +63,7 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	st.tables = newTables(st)
 	st.worker = newWorker(st)
 	st.redrive = newRedrive(st)
+	st.census = newCensus(st)
 	st.mappings = newMappings(st)
 	st.policies = newPolicies(st)
 	st.alarms = newAlarms(st)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 )
 
 func TestQueues(t *testing.T) {
-	tm, names, n := standardTemplate(t), topology.NamesOf(topology.DefaultStack), topology.Default()
+	tm, names, n := standardTemplate(t), topology.NamesOf(testStack), topology.Default()
 	if got := len(tm.of("AWS::SQS::Queue")); got != 3 {
 		t.Errorf("got %d queues, want 3", got)
 	}
@@ -89,7 +90,7 @@ func TestQueuesAreEncryptedAndTLSOnly(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	tm := standardTemplate(t)
-	names := topology.NamesOf(topology.DefaultStack)
+	names := topology.NamesOf(testStack)
 	want := names.Tables()
 	for _, k := range acklast.Describe(kinds.All()...) {
 		for _, own := range k.Tables {
@@ -279,6 +280,32 @@ func TestRedriveFunctionHasTwoDoorsAndNoRetries(t *testing.T) {
 	equal(t, "asynchronous invocations", quiet, []string{
 		"acklast-redrive $LATEST", "acklast-redrive operate", "acklast-redrive approve",
 	})
+}
+
+// A census that nobody asks for counts nothing.
+func TestCensusIsAskedForDaily(t *testing.T) {
+	tm := standardTemplate(t)
+	rules := tm.of("AWS::Events::Rule")
+	if len(rules) != 1 {
+		t.Fatalf("rules %v, want one", rules)
+	}
+	p := tm.Resources[rules[0]].Properties
+	if !regexp.MustCompile(`^cron\(\d+ \d+ \* \* \? \*\)$`).MatchString(tm.text(p["ScheduleExpression"])) || p["State"] != "ENABLED" {
+		t.Errorf("schedule %v, %v, want once a day", p["ScheduleExpression"], p["State"])
+	}
+	target := tm.resolve(p["Targets"]).([]any)[0].(map[string]any)
+	alias := "arn:aws:lambda:" + testRegion + ":" + testAccount + ":function:acklast-redrive:operate"
+	if target["Arn"] != alias {
+		t.Errorf("the schedule invokes %v, want %s", target["Arn"], alias)
+	}
+	if req, err := redrive.DecodeRequest([]byte(tm.text(target["Input"]))); err != nil || req.Action != redrive.ActionCensus {
+		t.Errorf("the schedule asks for %+v, %v", req, err)
+	}
+	// Nobody's rule but this one may invoke it.
+	permission := tm.Resources[tm.of("AWS::Lambda::Permission")[0]].Properties
+	if got := tm.text(permission["SourceArn"]); got != tm.att(rules[0], "Arn") || permission["Principal"] != "events.amazonaws.com" {
+		t.Errorf("%v may invoke for %s", permission["Principal"], got)
+	}
 }
 
 func TestMappings(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"acklast/internal/kinds"
-	"acklast/internal/topology"
 )
 
 // The CDK lives in a child process that serves one caller at a time: no test here runs in parallel.
@@ -68,9 +67,13 @@ func templateOf(t *testing.T, p Props) template {
 	return tm
 }
 
+// testStack is the name of the tests' system, whatever DefaultStack is: the tests name its parts, and adopters
+// choose another default.
+const testStack = "acklast"
+
 // defaults are the props of a system with this repository's kinds, for which nothing was chosen.
 func defaults() Props {
-	return Props{Name: topology.DefaultStack, Kinds: kinds.All(), Numbers: DefaultNumbers(), Infra: DefaultInfra()}
+	return Props{Name: testStack, Kinds: kinds.All(), Numbers: DefaultNumbers(), Infra: DefaultInfra()}
 }
 
 // synthesise makes the template in a folder of its own, with stubs for the binaries, and with more

@@ -66,7 +66,7 @@ type recorded struct{ deadline time.Time }
 
 func (r *recorded) Do(req *http.Request) (*http.Response, error) {
 	r.deadline, _ = req.Context().Deadline()
-	return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
 // A long poll may take longer: cutting it off would hide the messages that it was about to return.

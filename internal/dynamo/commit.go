@@ -122,12 +122,12 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	var same string
 	if rule, _, ok := strings.Cut(e.Digest, ":"); ok {
 		digest := w.name(attrDigest)
-		same = " AND (attribute_not_exists(" + digest + ") OR " + digest + " = " + w.value(attrDigest, text(e.Digest)) +
-			" OR " + digest + " < " + w.value("low", text(rule+":")) + " OR " + digest + " > " + w.value("high", text(rule+";")) + ")"
+		same = " AND (attribute_not_exists(" + digest + ") OR " + digest + " = " + w.value(attrDigest, Text(e.Digest)) +
+			" OR " + digest + " < " + w.value("low", Text(rule+":")) + " OR " + digest + " > " + w.value("high", Text(rule+";")) + ")"
 	}
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
-	pending, now := w.value("pending", text(string(ledger.Pending))), w.value("now", millis(c.Now))
-	format, known := w.name(attrFormat), w.value(attrFormat, number(ledger.Format))
+	pending, now := w.value("pending", Text(string(ledger.Pending))), w.value("now", Millis(c.Now))
+	format, known := w.name(attrFormat), w.value(attrFormat, Number(ledger.Format))
 	return &types.Update{
 		TableName:        &s.table,
 		Key:              keyOf(e.Key),
@@ -160,7 +160,7 @@ func (s *Store) Runnable(key string) types.TransactWriteItem {
 		Key:                       keyOf(key),
 		ConditionExpression:       aws.String("attribute_not_exists(#key) OR #status = :pending"),
 		ExpressionAttributeNames:  map[string]string{"#key": attrKey, "#status": attrStatus},
-		ExpressionAttributeValues: item{":pending": text(string(ledger.Pending))},
+		ExpressionAttributeValues: item{":pending": Text(string(ledger.Pending))},
 	}}
 }
 

@@ -64,18 +64,21 @@ const (
 // item is a DynamoDB item, or a part of one.
 type item = map[string]types.AttributeValue
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+// Text is a DynamoDB string.
+func Text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-func number[N int | int64](n N) types.AttributeValue {
+// Number is a DynamoDB number.
+func Number[N int | int64](n N) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(int64(n), 10)}
 }
 
-func millis(t time.Time) types.AttributeValue { return number(t.UnixMilli()) }
+// Millis is a DynamoDB number that holds a time, in milliseconds since 1970.
+func Millis(t time.Time) types.AttributeValue { return Number(t.UnixMilli()) }
 
 // keyOf is an entry's primary key. The subject is a part of the key, so the key alone says it.
 func keyOf(key string) item {
 	subject, _ := job.SubjectOf(key) // checkKey has refused a key without one
-	return item{attrSubject: text(subject), attrKey: text(key)}
+	return item{attrSubject: Text(subject), attrKey: Text(key)}
 }
 
 // isKey says whether an attribute belongs to the primary key, which no update can write.
@@ -86,9 +89,9 @@ func isKey(name string) bool { return name == attrSubject || name == attrKey }
 // seconds.
 func marshal(e ledger.Entry) item {
 	it := keyOf(e.Key)
-	it[attrFormat] = number(ledger.Format)
-	it[attrAttempts] = number(e.Attempts)
-	it[attrVersion] = number(e.Version)
+	it[attrFormat] = Number(ledger.Format)
+	it[attrAttempts] = Number(e.Attempts)
+	it[attrVersion] = Number(e.Version)
 	putText(it, attrKind, e.Kind)
 	putText(it, attrStatus, e.Status)
 	putText(it, attrOutcome, e.Outcome)
@@ -126,13 +129,13 @@ func marshal(e ledger.Entry) item {
 	putTime(it, attrUpdatedAt, e.UpdatedAt)
 	putTime(it, attrFinalAt, e.FinalAt)
 	if !e.TTL.IsZero() {
-		it[attrTTL] = number(e.TTL.Unix())
+		it[attrTTL] = Number(e.TTL.Unix())
 	}
 	putText(it, attrOwner, e.Owner)
 	if e.Status == ledger.Isolated {
 		at := e.IsolatedAt.UTC()
-		it[attrIsolatedDay] = text(at.Format(dayFormat))
-		it[attrIsolatedOrder] = text(isolatedOrder(e, at))
+		it[attrIsolatedDay] = Text(at.Format(dayFormat))
+		it[attrIsolatedOrder] = Text(isolatedOrder(e, at))
 	}
 	return it
 }
@@ -179,13 +182,13 @@ func putList[T any](it item, name string, list []T, marshal func(T) item) {
 
 func putText[S ~string](it item, name string, s S) {
 	if s != "" {
-		it[name] = text(string(s))
+		it[name] = Text(string(s))
 	}
 }
 
 func putNumber(it item, name string, n int) {
 	if n != 0 {
-		it[name] = number(n)
+		it[name] = Number(n)
 	}
 }
 
@@ -197,7 +200,7 @@ func putBool(it item, name string, b bool) {
 
 func putTime(it item, name string, t time.Time) {
 	if !t.IsZero() {
-		it[name] = millis(t)
+		it[name] = Millis(t)
 	}
 }
 

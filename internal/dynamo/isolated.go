@@ -45,7 +45,7 @@ func (s *Store) Isolated(ctx context.Context, from, to time.Time, each func([]le
 				"#day": attrIsolatedDay, "#order": attrIsolatedOrder,
 			},
 			ExpressionAttributeValues: item{
-				":day": text(day.Format(dayFormat)), ":from": text(from.Format(orderFormat)), ":to": text(to.Format(orderFormat)),
+				":day": Text(day.Format(dayFormat)), ":from": Text(from.Format(orderFormat)), ":to": Text(to.Format(orderFormat)),
 			},
 		})
 		for pages.HasMorePages() {

@@ -99,7 +99,7 @@ func testIsolated(b *bench) {
 		b.Errorf("got %+v, %v, want %+v", found, err, want)
 	}
 	stop := errors.New("enough")
-	if err := b.store.Isolated(b.Context(), midnight, midnight.Add(time.Minute), func([]ledger.IsolatedJob) error { return stop }); err != stop {
+	if err := b.store.Isolated(b.Context(), midnight, midnight.Add(time.Minute), func([]ledger.IsolatedJob) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v, want the caller's own error", err)
 	}
 

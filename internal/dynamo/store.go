@@ -122,7 +122,7 @@ func (s *Store) BySubject(ctx context.Context, subject string) ([]ledger.Entry, 
 		ConsistentRead:            aws.Bool(true),
 		KeyConditionExpression:    aws.String("#subject = :subject"),
 		ExpressionAttributeNames:  map[string]string{"#subject": attrSubject},
-		ExpressionAttributeValues: item{":subject": text(subject)},
+		ExpressionAttributeValues: item{":subject": Text(subject)},
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -255,7 +255,7 @@ func (s *Store) write(ctx context.Context, old, next ledger.Entry) error {
 	if old.Version == 0 {
 		condition = "attribute_not_exists(" + w.name(attrKey) + ")"
 	} else {
-		condition = w.name(attrVersion) + " = " + w.value("expected", number(old.Version))
+		condition = w.name(attrVersion) + " = " + w.value("expected", Number(old.Version))
 	}
 	_, err := s.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
@@ -334,7 +334,7 @@ func (w *write) keep(attribute string, v types.AttributeValue) {
 // increment adds one to a number that may be absent.
 func (w *write) increment(attribute string) {
 	n := w.name(attribute)
-	w.sets = append(w.sets, n+" = if_not_exists("+n+", "+w.value("zero", number(0))+") + "+w.value("one", number(1)))
+	w.sets = append(w.sets, n+" = if_not_exists("+n+", "+w.value("zero", Number(0))+") + "+w.value("one", Number(1)))
 }
 
 func (w *write) remove(attribute string) { w.removes = append(w.removes, w.name(attribute)) }

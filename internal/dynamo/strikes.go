@@ -28,7 +28,7 @@ const (
 const strikeRetention = 15 * 24 * time.Hour
 
 func strikeKeyOf(messageID string) item {
-	return item{attrSubject: text(strikeSubject + messageID), attrKey: text(strikeKey)}
+	return item{attrSubject: Text(strikeSubject + messageID), attrKey: Text(strikeKey)}
 }
 
 // ReadStrikes reads the strikes of a message; none is the zero value.
@@ -59,8 +59,8 @@ func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strik
 // ends at the given time at the latest.
 func (s *Store) Strike(ctx context.Context, messageID, token, kind string, end time.Time) error {
 	w := newWrite()
-	w.set(attrKind, text(kind))
-	w.set(strikePrefix+token, millis(end))
+	w.set(attrKind, Text(kind))
+	w.set(strikePrefix+token, Millis(end))
 	return s.writeStrikes(ctx, "strike", messageID, w)
 }
 
@@ -68,12 +68,12 @@ func (s *Store) Strike(ctx context.Context, messageID, token, kind string, end t
 // to delete from the ledger.
 func (s *Store) ClearStrike(ctx context.Context, messageID, token string) error {
 	w := newWrite()
-	w.set(strikePrefix+token, number(0))
+	w.set(strikePrefix+token, Number(0))
 	return s.writeStrikes(ctx, "clear strike", messageID, w)
 }
 
 func (s *Store) writeStrikes(ctx context.Context, doing, messageID string, w *write) error {
-	w.set(attrTTL, number(s.opts.Now().Add(strikeRetention).Unix()))
+	w.set(attrTTL, Number(s.opts.Now().Add(strikeRetention).Unix()))
 	_, err := s.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &s.table, Key: strikeKeyOf(messageID), UpdateExpression: w.expression(),
 		ExpressionAttributeNames: w.names, ExpressionAttributeValues: w.values,

@@ -249,7 +249,7 @@ func blackBoxAlone(t *testing.T) *system {
 		t.Fatal(shared.err)
 	}
 	urls := shared.env.QueueURLs()
-	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), topology.QueueURLs(urls), shared.settings)
+	s := newSystem(t, shared.env.AWSConfig(), shared.env.Names(), urls, shared.settings)
 	s.searching = &shared.searching
 	return s
 }

@@ -53,6 +53,9 @@ func newOperator(t *testing.T) *operator {
 		o.env = append(o.env, "AWS_ENDPOINT_URL="+shared.env.Endpoint(), "AWS_REGION="+local.Region,
 			"AWS_ACCESS_KEY_ID="+local.Credential, "AWS_SECRET_ACCESS_KEY="+local.Credential)
 	}
+	if os.Getenv(envData) != "" { // which serves no functions
+		o.env = append(o.env, "AWS_ENDPOINT_URL_LAMBDA="+shared.env.FunctionsEndpoint())
+	}
 	return o
 }
 

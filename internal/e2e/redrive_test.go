@@ -95,7 +95,7 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 			t.Logf("the functions' logs:\n%s", g.logs)
 		}
 	})
-	g.system = newSystem(t, env.AWSConfig(), env.Names(), topology.QueueURLs(env.QueueURLs()), settings)
+	g.system = newSystem(t, env.AWSConfig(), env.Names(), env.QueueURLs(), settings)
 	return g
 }
 

@@ -121,7 +121,8 @@ func startLocal(t *testing.T, dir, root, stack string) (printed string) {
 		if err := cmd.Process.Signal(os.Interrupt); err != nil { // Ctrl-C
 			t.Error(err)
 		}
-		for range lines { // what is left of its output
+		for line := range lines { // what is left of its output
+			_, _ = fmt.Fprintln(logs, line)
 		}
 		reading.Wait()
 		if err := cmd.Wait(); err != nil {

@@ -174,6 +174,15 @@ func (a *AWS) createQueues(ctx context.Context, s topology.Settings) error {
 // Endpoint is the URL to give to AWS_ENDPOINT_URL.
 func (a *AWS) Endpoint() string { return a.endpoint }
 
+// FunctionsEndpoint is the URL to give to AWS_ENDPOINT_URL_LAMBDA where queues and tables live elsewhere. Without
+// that, Endpoint serves everything.
+func (a *AWS) FunctionsEndpoint() string {
+	if a.front != nil {
+		return a.front.url
+	}
+	return a.engine
+}
+
 // Names are the stack's names.
 func (a *AWS) Names() topology.Names { return a.names }
 

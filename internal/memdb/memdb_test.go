@@ -179,9 +179,9 @@ func changes(before, after item) string {
 	var all []string
 	for _, name := range []string{"a", "c", "list", "m", "map", "n", "none", "nums", "s", "set", "yes"} {
 		b, a := show(before[name]), show(after[name])
-		switch {
-		case a == b:
-		case a == "":
+		switch a {
+		case b:
+		case "":
 			all = append(all, name+" gone")
 		default:
 			all = append(all, name+" "+a)

@@ -3,6 +3,7 @@ package memdb
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -123,8 +124,8 @@ func response(r *http.Request, status int, body []byte) *http.Response {
 }
 
 func failure(r *http.Request, err error) *http.Response {
-	f, ok := err.(*fault)
-	if !ok {
+	var f *fault
+	if !errors.As(err, &f) {
 		f = &fault{code: "InternalServerError", message: err.Error()}
 	}
 	body := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + f.code, "message": f.message}
@@ -396,7 +397,7 @@ func (db *DB) transact(in request) error {
 		var err error
 		next[i], err = w.judge()
 		reasons[i].Code = "None"
-		if f, ok := err.(*fault); ok {
+		if f := (*fault)(nil); errors.As(err, &f) {
 			refused = true
 			reasons[i] = reason{Code: "ValidationError", Message: f.message, Item: f.item}
 			if f.code == "ConditionalCheckFailedException" {

@@ -20,6 +20,7 @@ import (
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
 	"acklast/internal/retry"
+	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 )
 
@@ -413,7 +414,7 @@ func newBench(t *testing.T) *bench {
 	b.kinds = job.NewCatalogue(testKind("test", job.RunLate), testKind(limitedKind, job.ExpireLate))
 	b.deps = redrive.Dependencies{
 		Start:  func(context.Context, string) (job.Kind, error) { return job.Kind{}, nil },
-		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world},
+		Ledger: b.world, Queues: queues{b.world}, Table: table{b.world}, Index: b.world, Counts: telemetry.NewRedriveRecorder(&lockedWriter{&mu, &log}, "test", time.Now),
 		Log: slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, nil)), Progress: redrive.NoProgress, Now: time.Now,
 		ID: func() string {
 			mu.Lock()

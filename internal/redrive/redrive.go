@@ -60,12 +60,14 @@ type Dependencies struct {
 	Ledger Ledger
 	Queues Queues
 	Table  Table
+	Index  Index
 	Kinds  job.Catalogue
 	// Start returns the kind of the name with its runner started, for what its records say. Nothing is
 	// run. A name that nobody knows is an error.
 	Start    func(ctx context.Context, kind string) (job.Kind, error)
 	Log      *slog.Logger
 	Progress Progress
+	Counts   CensusMetrics
 	Now      func() time.Time
 	// ID returns a new unique token.
 	ID func() string
@@ -86,10 +88,12 @@ type Service struct {
 	ledger   Ledger
 	queues   Queues
 	table    Table
+	isolated Index
 	kinds    job.Catalogue
 	start    func(ctx context.Context, kind string) (job.Kind, error)
 	log      *slog.Logger
 	progress Progress
+	counts   CensusMetrics
 	now      func() time.Time
 	newID    func() string
 }
@@ -98,8 +102,8 @@ type Service struct {
 func New(c Config, d Dependencies) *Service {
 	return &Service{
 		names: c.Names, rules: c.Rules, numbers: c.Numbers, retention: c.DLQRetention, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
-		ledger: d.Ledger, queues: d.Queues, table: d.Table, kinds: d.Kinds, start: d.Start,
-		log: d.Log, progress: d.Progress, now: d.Now, newID: d.ID,
+		ledger: d.Ledger, queues: d.Queues, table: d.Table, isolated: d.Index, kinds: d.Kinds, start: d.Start,
+		log: d.Log, progress: d.Progress, counts: d.Counts, now: d.Now, newID: d.ID,
 	}
 }
 

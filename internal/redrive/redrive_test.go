@@ -521,8 +521,8 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "list": true}
-	if len(redrive.Actions()) != 15 {
+	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "list": true, "census": true}
+	if len(redrive.Actions()) != 16 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {

@@ -91,6 +91,7 @@ type Response struct {
 	Body string `json:"body,omitempty"`
 
 	Explanations []Explanation `json:"explanations,omitzero"`
+	Census       *Census       `json:"census,omitempty"`
 }
 
 // Result is what became of one message of a discard.
@@ -120,21 +121,22 @@ type action struct {
 }
 
 var actions = map[string]action{
-	"inspect": {do: (*Service).inspect, reads: true},
-	"plan":    {do: (*Service).plan, named: true},
-	"mend":    {do: (*Service).mend, named: true},
-	"resend":  {do: (*Service).resend, named: true},
-	"approve": {do: (*Service).approve, approver: true, named: true},
-	"run":     {do: (*Service).run},
-	"status":  {do: (*Service).status, reads: true},
-	"list":    {do: (*Service).list, reads: true},
-	"audit":   {do: (*Service).audit, reads: true},
-	"stop":    {do: (*Service).stop},
-	"resume":  {do: (*Service).resume, named: true},
-	"revoke":  {do: (*Service).revoke, named: true},
-	"discard": {do: (*Service).discard, approver: true, named: true},
-	"decide":  {do: (*Service).decideJob, approver: true, named: true},
-	"explain": {do: (*Service).explain, reads: true},
+	"inspect":    {do: (*Service).inspect, reads: true},
+	"plan":       {do: (*Service).plan, named: true},
+	"mend":       {do: (*Service).mend, named: true},
+	"resend":     {do: (*Service).resend, named: true},
+	"approve":    {do: (*Service).approve, approver: true, named: true},
+	"run":        {do: (*Service).run},
+	"status":     {do: (*Service).status, reads: true},
+	"list":       {do: (*Service).list, reads: true},
+	"audit":      {do: (*Service).audit, reads: true},
+	"stop":       {do: (*Service).stop},
+	"resume":     {do: (*Service).resume, named: true},
+	"revoke":     {do: (*Service).revoke, named: true},
+	"discard":    {do: (*Service).discard, approver: true, named: true},
+	"decide":     {do: (*Service).decideJob, approver: true, named: true},
+	"explain":    {do: (*Service).explain, reads: true},
+	ActionCensus: {do: (*Service).census, reads: true},
 }
 
 // Actions are the names of all actions, in order.

@@ -44,7 +44,7 @@ func (d document) series() string {
 	return strings.Join(parts, ",")
 }
 
-var units = []string{"Count", "Milliseconds", "Bytes", "Percent", "None"}
+var units = []string{"Count", "Milliseconds", "Seconds", "Bytes", "Percent", "None"}
 
 // parseEMF fails unless the line is a document that CloudWatch takes: the metadata object and its
 // millisecond timestamp, at most 100 metrics in a directive, at most 30 keys in a dimension set, each

@@ -20,6 +20,9 @@ const MinReservedConcurrency = 2
 // MaxReservedRedrive is the most that the redrive function may reserve.
 const MaxReservedRedrive = 100
 
+// CensusMargin is the least time between the alarm about old isolated jobs and their deletion.
+const CensusMargin = 48 * time.Hour
+
 // Infra are the numbers that only the deployed system has: the redrive function's size, reserved
 // concurrency, log retention, and the limits its alarms watch.
 type Infra struct {
@@ -45,7 +48,7 @@ type Infra struct {
 	// LaneAge is the age of a lane's oldest message that nobody wants to see: SQS deletes it at
 	// LaneRetention without asking.
 	LaneAge time.Duration
-	// DLQAge is the same for the DLQ and DLQRetention.
+	// DLQAge is how long a job may be isolated before an alarm. SQS deletes its message at DLQRetention.
 	DLQAge time.Duration
 }
 
@@ -102,8 +105,8 @@ func (i Infra) Validate(s Settings) error {
 	must(i.ProducerDelay >= 0 && i.ProducerDelay <= MaxDelay,
 		"producer delay is %v, but SQS delays a message by at most %v", i.ProducerDelay, MaxDelay)
 	// Where the retentions themselves are wrong, s.Validate says so.
-	must(i.DLQAge > 0 && (i.DLQAge < s.DLQRetention-s.LaneRetention || s.DLQRetention <= s.LaneRetention),
-		"DLQ age limit is %v, not below DLQ retention less lane retention = %v: a message that SQS moved keeps the clock of its lane and could be deleted before the alarm",
-		i.DLQAge, s.DLQRetention-s.LaneRetention)
+	must(i.DLQAge > 0 && (i.DLQAge <= s.DLQRetention-CensusMargin || s.DLQRetention <= s.LaneRetention),
+		"DLQ age limit is %v, above DLQ retention less %v = %v: a census counts once a day, and people need a day to act",
+		i.DLQAge, CensusMargin, s.DLQRetention-CensusMargin)
 	return errors.Join(errs...)
 }

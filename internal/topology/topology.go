@@ -33,10 +33,14 @@ const (
 	MaxSendBatch = 10
 	// MaxPayloadBytes is the largest event of one synchronous Lambda invocation.
 	MaxPayloadBytes = 6 << 20
-	// MinConcurrency and MaxConcurrency bound the maximum concurrency of an SQS event source mapping.
-	MinConcurrency, MaxConcurrency = 2, 1000
-	// MinMemoryMB and MaxMemoryMB bound a function's memory.
-	MinMemoryMB, MaxMemoryMB = 128, 10_240
+	// MinConcurrency is the smallest maximum concurrency of an SQS event source mapping.
+	MinConcurrency = 2
+	// MaxConcurrency is the largest maximum concurrency of an SQS event source mapping.
+	MaxConcurrency = 1000
+	// MinMemoryMB is the smallest memory of a function.
+	MinMemoryMB = 128
+	// MaxMemoryMB is the largest memory of a function.
+	MaxMemoryMB = 10_240
 	// MaxReceives is the largest maxReceiveCount of a queue.
 	MaxReceives = 1000
 	// MaxAlarmSpan is the longest time that a CloudWatch alarm may look at: period × evaluation periods.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"acklast/internal/job"
@@ -18,14 +19,26 @@ var errAttemptEnded = errors.New("the attempt took all of its time")
 // errStuck: the kind's code did not return although its context has ended.
 var errStuck = errors.New("the attempt did not return when its time was over")
 
-// attempt runs the kind's code once, for at most the attempt's time. A panic is a failed attempt. An
-// attempt that its time ended has failed too, since a dependency that hangs is a failing one. Both keep
-// the mark of an external call whose outcome nobody knows.
+// attempt runs the kind's code once for a job. A panic is a failed attempt, and keeps the mark of an external
+// call whose outcome nobody knows.
+func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
+	results, panicked := h.timed(ctx, []*step{s}, func(ctx context.Context) []job.Result {
+		return []job.Result{s.read.Kind.Run(ctx, s.Delivery)}
+	})
+	if panicked != nil {
+		return job.Result{Err: &job.Failure{Class: job.ClassUnknown, Unresolved: true, Err: panicked}}
+	}
+	return results[0]
+}
+
+// timed runs the kind's code for steps of one kind, for at most the attempt's time, and returns a result for
+// each step, or the panic. An attempt that its time ended has failed, since a dependency that hangs is a
+// failing one; it keeps the mark of an external call whose outcome nobody knows.
 //
 // Go cannot stop code that ignores its context. The attempt waits a little for such code, then goes on
 // without it, and its error is errStuck.
-func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
-	limit := h.config.Rules.For(s.read.Kind.Attempts).Retry.AttemptTime
+func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Context) []job.Result) ([]job.Result, error) {
+	limit := h.config.Rules.For(steps[0].read.Kind.Attempts).Retry.AttemptTime
 	end, short := h.now().Add(limit), false
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		end, short = deadline, true // the time before the attempt took a part of its own
@@ -33,36 +46,44 @@ func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx = attemptContext{ctx, end}
-	returned := make(chan job.Result, 1)
+	type outcome struct {
+		results  []job.Result
+		panicked error
+	}
+	returned := make(chan outcome, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				h.log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
-				returned <- job.Result{Err: &job.Failure{Class: job.ClassUnknown, Unresolved: true, Err: fmt.Errorf("panic: %v", p)}}
+				h.log.Error("panic", telemetry.KeyMessageID, steps[0].ID, telemetry.KeyStack, string(debug.Stack()))
+				returned <- outcome{panicked: fmt.Errorf("panic: %v", p)}
 			}
 		}()
-		returned <- s.read.Kind.Run(ctx, s.Delivery)
+		returned <- outcome{results: run(ctx)}
 	}()
-	var result job.Result
+	var o outcome
 	select {
-	case result = <-returned:
+	case o = <-returned:
 	case <-ctx.Done():
 		late := time.NewTimer(h.config.grace())
 		defer late.Stop()
 		select {
-		case result = <-returned:
+		case o = <-returned:
 		case <-late.C:
-			return job.Result{Err: errStuck}
+			o.results = slices.Repeat([]job.Result{{Err: errStuck}}, len(steps))
+			return o.results, nil
 		}
 	}
-	var classified *job.Failure
-	if result.Verdict != job.Failed || ctx.Err() == nil || errors.As(result.Err, &classified) {
-		return result
+	for i, result := range o.results {
+		var classified *job.Failure
+		switch {
+		case result.Verdict != job.Failed || ctx.Err() == nil || errors.As(result.Err, &classified):
+		case short: // that says nothing about the job
+			o.results[i] = job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("attempt cut short: %w", result.Err)}
+		default:
+			o.results[i] = job.Result{Err: &job.Failure{Class: job.Transient, Unresolved: true, Err: fmt.Errorf("%w, %v: %w", errAttemptEnded, limit, result.Err)}}
+		}
 	}
-	if short { // that says nothing about the job
-		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("attempt cut short: %w", result.Err)}
-	}
-	return job.Result{Err: &job.Failure{Class: job.Transient, Unresolved: true, Err: fmt.Errorf("%w, %v: %w", errAttemptEnded, limit, result.Err)}}
+	return o.results, o.panicked
 }
 
 // attemptContext tells its deadline by the handler's clock, which is the clock of the kind's code too.

@@ -124,7 +124,7 @@ func TestCodeThatIgnoresItsContextAndHoldsAClaim(t *testing.T) {
 			t.Errorf("entry %s with %d attempts, unresolved %v: a failure was written over a live claim", e.Status, e.Attempts, e.Unresolved)
 		}
 		m := b.last(job.Recovery, 1)
-		if left := e.LeaseUntil.Sub(time.Now()); m.Delay < left || m.Delay > left+time.Second {
+		if left := time.Until(e.LeaseUntil); m.Delay < left || m.Delay > left+time.Second {
 			t.Errorf("delay %v, want the lease's rest of %v", m.Delay, left)
 		}
 	})

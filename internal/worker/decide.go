@@ -56,6 +56,9 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 		h.isolateAlone(s, job.AsFailure(err), "")
 		return false
 	}
+	if read.Kind.RunBatch != nil {
+		s.shares = read.Kind.Together(s.Delivery)
+	}
 	return true
 }
 
@@ -86,8 +89,12 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		return
 	}
 	// Twice at most: a job that was put back runs after its entry is reopened.
-	for range 2 {
-		res := h.attempt(ctx, s)
+	for opening := range 2 {
+		attempt := h.attempt
+		if opening == 0 {
+			attempt = h.meet
+		}
+		res := attempt(ctx, s)
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:
 			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)

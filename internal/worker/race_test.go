@@ -2,5 +2,5 @@
 
 package worker_test
 
-// raceDetector says that the race detector is on, which allocates on its own account.
+// raceDetector says that the race detector is on, which takes time and memory of its own.
 const raceDetector = true

@@ -13,6 +13,12 @@ type step struct {
 	job.Delivery
 	read job.Decoded
 	runs *runs
+	// shares names what the job shares with others of its kind; empty if it shares nothing.
+	shares string
+	// gather lets the step's first attempt meet those of others; nil if it runs alone. arrived says that the
+	// step is not awaited any more.
+	gather  *gather
+	arrived bool
 
 	outcome   job.Outcome
 	duplicate bool

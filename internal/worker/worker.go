@@ -145,18 +145,24 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
 		steps[i].runs = known
-		if steps[i].newer != nil {
+		switch {
+		case steps[i].newer != nil:
 			h.waitForNewer(steps[i], steps[i].newer)
-		} else if steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "" { // strikes are kept under the id
+		case steps[i].ReceiveCount >= suspectFrom && steps[i].ID != "": // strikes are kept under the id
 			suspects = append(suspects, steps[i])
-		} else {
+		default:
 			others = append(others, steps[i])
 		}
 	}
 	var group errgroup.Group
 	group.SetLimit(h.config.Concurrency)
+	meeting := newGather(len(others))
 	for _, s := range others {
+		if len(others) <= h.config.Concurrency { // otherwise some would wait for others that cannot start
+			s.gather = meeting
+		}
 		group.Go(func() error {
+			defer meeting.arrive(s, "")
 			h.guarded(ctx, s, h.run)
 			return nil
 		})

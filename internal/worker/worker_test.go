@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,14 @@ import (
 	"acklast/internal/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if raceDetector { // which makes a story take six times as long; make test tells all of them without it as well
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
@@ -293,9 +301,9 @@ func (b *bench) last(to job.Queue, n int) lanes.Move {
 
 func TestOneBadRecordFailsAlone(t *testing.T) {
 	b := newBench(t)
-	b.run = func(_ context.Context, d job.Delivery) job.Result {
+	b.run = func(ctx context.Context, d job.Delivery) job.Result {
 		if d.Subject == "2" {
-			return leaves(nil, d)
+			return leaves(ctx, d)
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
@@ -386,8 +394,8 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 // A panic says nothing about the call that it interrupted.
 func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 	b := newBench(t)
-	b.run = func(_ context.Context, d job.Delivery) job.Result {
-		_, err := b.ledger.Update(nil, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+	b.run = func(ctx context.Context, d job.Delivery) job.Result {
+		_, err := b.ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 			return b.Rules.Claim(e, d, ledger.Lease{Until: b.now.Add(time.Minute), ProviderKey: "p"}, b.now)
 		})
 		if err != nil {
@@ -429,11 +437,11 @@ func TestNothingStartsWithTooLittleTime(t *testing.T) {
 }
 
 func TestResponses(t *testing.T) {
-	left := func(_ context.Context, d job.Delivery) job.Result {
+	left := func(ctx context.Context, d job.Delivery) job.Result {
 		if d.Subject == "ok" {
 			return job.Result{Verdict: job.Committed}
 		}
-		return leaves(nil, d)
+		return leaves(ctx, d)
 	}
 	tests := []struct {
 		name   string

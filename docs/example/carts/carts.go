@@ -44,11 +44,11 @@ type closer struct{ table string }
 func (c closer) Run(ctx context.Context, j *acklast.Job[Close]) error {
 	err := j.Commit(ctx, "closed", types.TransactWriteItem{Update: &types.Update{
 		TableName:                 &c.table,
-		Key:                       map[string]types.AttributeValue{"cart_id": text(j.Payload.CartID)},
+		Key:                       map[string]types.AttributeValue{"cart_id": acklast.Text(j.Payload.CartID)},
 		UpdateExpression:          aws.String("SET #state = :closed"),
 		ConditionExpression:       aws.String("#state = :open"),
 		ExpressionAttributeNames:  map[string]string{"#state": "state"},
-		ExpressionAttributeValues: map[string]types.AttributeValue{":open": text("open"), ":closed": text("closed")},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":open": acklast.Text("open"), ":closed": acklast.Text("closed")},
 	}})
 	if refused := (*acklast.RefusedError)(nil); errors.As(err, &refused) {
 		// Paid, closed before, or never opened: there is nothing to close, and the entry says so.
@@ -56,5 +56,3 @@ func (c closer) Run(ctx context.Context, j *acklast.Job[Close]) error {
 	}
 	return err
 }
-
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

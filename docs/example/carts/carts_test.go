@@ -13,8 +13,6 @@ import (
 	"example.com/shop/carts"
 )
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
 // The shop's own worker closes an open cart, and leaves one that was paid.
 func TestCarts(t *testing.T) {
 	s := stacktest.Start(t, ".")
@@ -22,7 +20,7 @@ func TestCarts(t *testing.T) {
 	state := func(cart string) string {
 		t.Helper()
 		out, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{
-			TableName: &table, Key: map[string]types.AttributeValue{"cart_id": text(cart)}, ConsistentRead: aws.Bool(true),
+			TableName: &table, Key: map[string]types.AttributeValue{"cart_id": acklast.Text(cart)}, ConsistentRead: aws.Bool(true),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +36,7 @@ func TestCarts(t *testing.T) {
 		{"c-2", "paid", "not open", "paid"},
 	} {
 		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{
-			TableName: &table, Item: map[string]types.AttributeValue{"cart_id": text(test.cart), "state": text(test.before)},
+			TableName: &table, Item: map[string]types.AttributeValue{"cart_id": acklast.Text(test.cart), "state": acklast.Text(test.before)},
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -45,13 +45,11 @@ func NewSubscriptions(db TableAPI, table string) *Subscriptions {
 
 type item = map[string]types.AttributeValue
 
-func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
 // Get reads a subscription consistently. Its error is ErrNotFound when there is none, else one of
 // dynamo.Translate, or acklast.Rejected that names the attribute nobody can read.
 func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error) {
 	out, err := s.db.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &s.table, Key: item{"subscription_id": str(id)}, ConsistentRead: aws.Bool(true),
+		TableName: &s.table, Key: item{"subscription_id": acklast.Text(id)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
 		return Subscription{}, fmt.Errorf("read subscription: %w", acklast.DynamoDBError(err))
@@ -70,11 +68,11 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 	}
 	off := make([]types.AttributeValue, 0, len(sub.Unsubscribed))
 	for _, c := range sub.Unsubscribed {
-		off = append(off, str(string(c)))
+		off = append(off, acklast.Text(string(c)))
 	}
 	_, err := s.db.PutItem(ctx, &dynamodb.PutItemInput{TableName: &s.table, Item: item{
-		"subscription_id": str(sub.ID), "status": str(status), "plan": str(sub.Plan),
-		"renews_at":  &types.AttributeValueMemberN{Value: strconv.FormatInt(sub.RenewsAt.UnixMilli(), 10)},
+		"subscription_id": acklast.Text(sub.ID), "status": acklast.Text(status), "plan": acklast.Text(sub.Plan),
+		"renews_at":  acklast.Millis(sub.RenewsAt),
 		unsubscribed: &types.AttributeValueMemberL{Value: off},
 	}})
 	if err != nil {

@@ -84,15 +84,15 @@ func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
 	err = k.producer.Transact(ctx, types.TransactWriteItem{Put: &types.Put{
 		TableName: &s.reservations,
 		Item: item{
-			"reservation_id": str(h.ReservationID), "command_id": str(h.CommandID), "resource_id": str(h.ResourceID),
-			"units": num(h.Units), "state": str(string(Placing)),
-			"expires_at": num(h.ExpiresAt.UnixMilli()), "updated_at": num(s.now().UnixMilli()),
+			"reservation_id": acklast.Text(h.ReservationID), "command_id": acklast.Text(h.CommandID), "resource_id": acklast.Text(h.ResourceID),
+			"units": acklast.Number(h.Units), "state": acklast.Text(string(Placing)),
+			"expires_at": acklast.Millis(h.ExpiresAt), "updated_at": acklast.Millis(s.now()),
 		},
 		ConditionExpression: aws.String(
 			"attribute_not_exists(#id) OR (#state IN (:expired, :abandoned) AND #command <> :command)"),
 		ExpressionAttributeNames: map[string]string{"#id": "reservation_id", "#state": "state", "#command": "command_id"},
 		ExpressionAttributeValues: item{
-			":expired": str(string(Expired)), ":abandoned": str(string(Abandoned)), ":command": str(h.CommandID),
+			":expired": acklast.Text(string(Expired)), ":abandoned": acklast.Text(string(Abandoned)), ":command": acklast.Text(h.CommandID),
 		},
 	}})
 	var refused *acklast.RefusedError
@@ -151,13 +151,13 @@ func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) err
 	s := k.store
 	err := k.producer.Transact(ctx, types.TransactWriteItem{Update: &types.Update{
 		TableName:                &s.reservations,
-		Key:                      item{"reservation_id": str(reservationID)},
+		Key:                      item{"reservation_id": acklast.Text(reservationID)},
 		UpdateExpression:         aws.String("SET #state = :confirmed, #updated = :now"),
 		ConditionExpression:      aws.String("#state = :held AND #command = :command"),
 		ExpressionAttributeNames: map[string]string{"#state": "state", "#command": "command_id", "#updated": "updated_at"},
 		ExpressionAttributeValues: item{
-			":held": str(string(Held)), ":confirmed": str(string(Confirmed)), ":command": str(commandID),
-			":now": num(s.now().UnixMilli()),
+			":held": acklast.Text(string(Held)), ":confirmed": acklast.Text(string(Confirmed)), ":command": acklast.Text(commandID),
+			":now": acklast.Millis(s.now()),
 		},
 	}})
 	var refused *acklast.RefusedError

@@ -128,11 +128,6 @@ func (w *world) hold(h reservation.Hold) {
 	}
 }
 
-var deliveries struct {
-	sync.Mutex
-	n int
-}
-
 // deliver runs one delivery of the hold's job.
 func (w *world) deliver(h reservation.Hold) acklast.Tried {
 	w.Helper()

@@ -42,12 +42,6 @@ func NewStore(db API, table func(name string) string, now func() time.Time) *Sto
 
 type item = map[string]types.AttributeValue
 
-func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func num(n int64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
-}
-
 func getString(i item, name string) string {
 	if v, ok := i[name].(*types.AttributeValueMemberS); ok {
 		return v.Value
@@ -86,7 +80,7 @@ func (s *Store) Get(ctx context.Context, reservationID string) (Reservation, err
 
 func (s *Store) get(ctx context.Context, table, key, id string) (item, error) {
 	out, err := s.db.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &table, Key: item{key: str(id)}, ConsistentRead: aws.Bool(true),
+		TableName: &table, Key: item{key: acklast.Text(id)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
 		return nil, acklast.DynamoDBError(err)
@@ -102,7 +96,7 @@ func (s *Store) CreateResource(ctx context.Context, resourceID string, capacity 
 	_, err := s.db.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.resources,
 		Item: item{
-			"resource_id": str(resourceID), "capacity": num(capacity), "available": num(capacity),
+			"resource_id": acklast.Text(resourceID), "capacity": acklast.Number(capacity), "available": acklast.Number(capacity),
 		},
 		ConditionExpression:      aws.String("attribute_not_exists(#id)"),
 		ExpressionAttributeNames: map[string]string{"#id": "resource_id"},
@@ -158,7 +152,7 @@ func (s *Store) scan(ctx context.Context, table string, each func(item)) error {
 // change is the transition of p's reservation from one state to another, on condition that it is
 // p's own. A hold that is not yet stale is never expired or abandoned, whoever sends a job early.
 func (s *Store) change(p Payload, from, to State) types.TransactWriteItem {
-	now := num(s.now().UnixMilli())
+	now := acklast.Millis(s.now())
 	condition := "#state = :from AND #command = :command AND #resource = :resource AND #units = :units"
 	names := map[string]string{
 		"#state": "state", "#command": "command_id", "#resource": "resource_id", "#units": "units",
@@ -170,13 +164,13 @@ func (s *Store) change(p Payload, from, to State) types.TransactWriteItem {
 	}
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                &s.reservations,
-		Key:                      item{"reservation_id": str(p.ReservationID)},
+		Key:                      item{"reservation_id": acklast.Text(p.ReservationID)},
 		UpdateExpression:         aws.String("SET #state = :to, #updated = :now"),
 		ConditionExpression:      &condition,
 		ExpressionAttributeNames: names,
 		ExpressionAttributeValues: item{
-			":from": str(string(from)), ":to": str(string(to)), ":command": str(p.CommandID),
-			":resource": str(p.ResourceID), ":units": num(p.Units), ":now": now,
+			":from": acklast.Text(string(from)), ":to": acklast.Text(string(to)), ":command": acklast.Text(p.CommandID),
+			":resource": acklast.Text(p.ResourceID), ":units": acklast.Number(p.Units), ":now": now,
 		},
 	}}
 }
@@ -194,11 +188,11 @@ func (s *Store) returnUnits(p Payload) types.TransactWriteItem {
 func (s *Store) move(p Payload, update, condition string) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                 &s.resources,
-		Key:                       item{"resource_id": str(p.ResourceID)},
+		Key:                       item{"resource_id": acklast.Text(p.ResourceID)},
 		UpdateExpression:          &update,
 		ConditionExpression:       &condition,
 		ExpressionAttributeNames:  map[string]string{"#available": "available"},
-		ExpressionAttributeValues: item{":units": num(p.Units)},
+		ExpressionAttributeValues: item{":units": acklast.Number(p.Units)},
 	}}
 }
 

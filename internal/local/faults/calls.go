@@ -70,13 +70,16 @@ func callsOf(r *http.Request, body []byte) []Call {
 
 // callsOfSQS: IAM knows no batches.
 func callsOfSQS(operation string, body []byte) []Call {
-	var in struct{ QueueUrl, QueueName string }
+	var in struct {
+		QueueURL  string `json:"QueueUrl"`
+		QueueName string
+	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return []Call{{Action: "unknown:sqs " + err.Error(), Resource: "*"}}
 	}
 	queue := in.QueueName
 	if queue == "" {
-		queue = in.QueueUrl[strings.LastIndexByte(in.QueueUrl, '/')+1:]
+		queue = in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:]
 	}
 	return []Call{{Action: "sqs:" + strings.TrimSuffix(operation, "Batch"), Resource: queue}}
 }
