@@ -45,6 +45,8 @@ type Request struct {
 	// List has inspect name every message that is selected, from the one after After on.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
+	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
+	Open bool `json:"open,omitempty"`
 	// Messages are the ids of what discard discards. With Select instead, Count is how many it has to select.
 	Messages []string `json:"messages,omitempty"`
 	Count    int      `json:"count,omitempty"`
