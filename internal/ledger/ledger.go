@@ -58,17 +58,20 @@ const Format = 1
 // MaxHistory is how many events an entry keeps; older ones make room.
 const MaxHistory = 20
 
-// What an Event tells.
+// EventKind is what an Event tells.
+type EventKind string
+
+// The kinds of events.
 const (
-	EventFailed   = "failed"
-	EventIsolated = "isolated"
-	EventReopened = "reopened"
+	EventFailed   EventKind = "failed"
+	EventIsolated EventKind = "isolated"
+	EventReopened EventKind = "reopened"
 )
 
 // Event is one line of an entry's history.
 type Event struct {
 	At      time.Time `json:"at"`
-	What    string    `json:"what"`
+	What    EventKind `json:"what"`
 	Attempt int       `json:"attempt,omitzero"`
 	Class   job.Class `json:"class,omitzero"`
 	Cause   job.Cause `json:"cause,omitzero"`
