@@ -125,7 +125,7 @@ func (w *world) handle(lane job.Queue, list []job.Message) bool {
 	s := &session{world: w}
 	var out bytes.Buffer
 	handler := worker.New(w.config, worker.Dependencies{
-		Ledger: s, Lanes: s, Runs: s, Kinds: w.kinds(s), Metrics: telemetry.NewRecorder(&out, "acklast", time.Now),
+		Ledger: s, Lanes: s, Operators: s, Kinds: w.kinds(s), Metrics: telemetry.NewRecorder(&out, "acklast", time.Now),
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, Random: func() float64 { return 0.5 }, Token: w.id,
 		Exit: func() { w.t.Error("the worker's process ends by itself") },
 	})

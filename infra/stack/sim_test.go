@@ -271,6 +271,9 @@ func (w *world) attempt(s *session, kind string, d job.Delivery) (result job.Res
 // Revoked: no run is.
 func (s *session) Revoked(context.Context, string) (bool, error) { return false, nil }
 
+// Paused: no kind is.
+func (s *session) Paused(context.Context) ([]string, error) { return nil, nil }
+
 // The queues.
 
 // simQueue is an SQS queue.
