@@ -3,6 +3,7 @@ package main
 import (
 	"acklast/internal/redrive"
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,24 +17,31 @@ import (
 func newRedrivePlan(a *app) *cobra.Command {
 	var s selection
 	var w who
-	var rate, canary int
+	var rate, canary, count int
+	var open bool
 	cmd := &cobra.Command{
 		Use:     "plan",
 		Short:   "Freeze a selection into a plan, and say what would happen",
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
 		Args:    cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
+			if open != (count > 0) {
+				return refuse("--open and --count belong together: the selection is frozen instead of the messages, and the count bounds it")
+			}
 			g, err := a.govern(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason, RatePerSecond: rate, Canary: canary})
+			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason,
+				RatePerSecond: rate, Canary: canary, Open: open, Count: count})
 		}),
 	}
 	s.flags(cmd)
 	w.flags(cmd)
 	cmd.Flags().IntVar(&rate, "rate", 0, "messages per second; 0 is the default, -1 no limit")
 	cmd.Flags().IntVar(&canary, "canary", 0, "how many jobs go first and are judged; 0 is the default")
+	cmd.Flags().BoolVar(&open, "open", false, "freeze the selection instead of the messages, for a big queue; needs --count")
+	cmd.Flags().IntVar(&count, "count", 0, "with --open: how many messages the run redrives or removes at most")
 	return cmd
 }
 
@@ -101,6 +109,11 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	row(w, "PLAN", p.ID)
 	row(w, "by", p.By)
 	row(w, "reason", p.Reason)
+	if p.Open {
+		row(w, "open", fmt.Sprintf("up to %d messages that its selection matches, isolated before %s", p.Count, stamp(p.At)))
+		conditions, _ := json.Marshal(p.Select)
+		row(w, "selection", string(conditions))
+	}
 	row(w, "selected", fmt.Sprintf("%d messages, %d bytes: %s", p.Selected, p.Bytes, actionsOf(p.Actions)))
 	rate, takes := "none", "as fast as it goes"
 	if p.RatePerSecond > 0 {

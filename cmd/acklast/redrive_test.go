@@ -47,6 +47,10 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{`there is no class "transent"`}, "redrive", "plan", "--class", "transent", "--reason", "x")
 	user.refused(exitRefused, []string{"selection is empty"}, "redrive", "plan", "--reason", "x")
 	user.refused(exitRefused, []string{"reason"}, "redrive", "plan", "--all")
+	user.refused(exitRefused, []string{"--open and --count belong together"}, "redrive", "plan", "--all", "--open", "--reason", "x")
+	open := user.must("redrive", "plan", "--all", "--open", "--count", "7", "--by", "ada", "--reason", "x")
+	contains(t, open.stdout, "up to 7 messages", `{"all":true}`, "an open plan", "Next: acklast redrive approve p-")
+	user.must("redrive", "revoke", decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs[0].Plan, "--by", "ada", "--reason", "x")
 	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
 	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--yes", "--by", "ada", "--reason", "x")
 
@@ -58,8 +62,8 @@ func TestRedriveCommands(t *testing.T) {
 	user.must("redrive", "stop", "--by", "ada", "--reason", "incident")
 	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident", "acklast redrive resume"}, "redrive", "run", plan.ID, "--yes")
 	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident"}, "redrive", "run", "--message", id, "--reason", "x", "--yes")
-	if runs := decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs; len(runs) != 1 || runs[0].State != redrive.Planned {
-		t.Errorf("after two refusals: %+v, want the one plan, which has no run", runs)
+	if runs := decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs; len(runs) != 2 || runs[0].State != redrive.Planned {
+		t.Errorf("after two refusals: %+v, want no plan more, and no run of the last one", runs)
 	}
 	user.must("redrive", "resume", "--by", "ada", "--reason", "over")
 	// Not confirmed: nothing runs.

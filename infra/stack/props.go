@@ -52,6 +52,8 @@ type Infra = topology.Infra
 //   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
 //   - Hide, GoneAfter: how long a message that is held stays hidden, and for how long a run looks for one that
 //     it did not receive.
+//   - MaxHidden, IdleReceives: how many messages a run of an open plan hides at a time, and after how many receives
+//     that bring nothing new one of its passes ends.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
 //   - Rate, MaxRate, BacklogLimit: how fast a run sends.
 //   - Ramp, Canary, CanaryWait: the jobs that go first: in stages when Ramp is 1, and how long they may take.

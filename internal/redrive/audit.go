@@ -56,6 +56,8 @@ const (
 	auditRevoked   Step = "revoked"
 	auditStopped   Step = "stopped"
 	auditReleased  Step = "released"
+	auditPaused    Step = "paused"
+	auditUnpaused  Step = "unpaused"
 	auditDecided   Step = "decided"
 )
 
@@ -104,6 +106,30 @@ func (s Step) settles() bool {
 	return false
 }
 
+// takes says whether the step took a message from the DLQ, or was about to.
+func (s Step) takes() bool {
+	switch s {
+	case auditSent, auditUndeleted, auditRemoved, auditFinal, auditCopy:
+		return true
+	}
+	return false
+}
+
+// endingOf is the ending that a step alone tells.
+func endingOf(s Step) Ending {
+	switch s {
+	case auditRemoved:
+		return Removed
+	case auditCopy:
+		return Copied
+	case auditKept:
+		return Skipped
+	case auditGone:
+		return Gone
+	}
+	return Unjudged // sent, without a key
+}
+
 // sends says whether the line means that the job was sent.
 func (a AuditRecord) sends() bool { return a.What == auditSent || a.What == auditUndeleted }
 
@@ -136,32 +162,43 @@ func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 	return nil
 }
 
-// lastLines gives each message's last line that is not an intent, or its intent if it has no other.
+// lastLines gives each message's last line that is not an intent, or its intent if it has no other. The shards are
+// read side by side, each is called by one of them at a time.
 func (s *Service) lastLines(ctx context.Context, run string, each func(AuditRecord)) error {
+	var mu sync.Mutex
+	var group errgroup.Group
 	for shard := range auditShards {
-		var last AuditRecord
-		err := s.table.Query(ctx, shardOf(run, shard), "", func(r Record) error {
-			line, err := decode[AuditRecord](r)
+		group.Go(func() error {
+			var last AuditRecord
+			tell := func() {
+				if last.Message != "" {
+					mu.Lock()
+					defer mu.Unlock()
+					each(last)
+				}
+			}
+			err := s.table.Query(ctx, shardOf(run, shard), "", func(r Record) error {
+				line, err := decode[AuditRecord](r)
+				if err != nil {
+					return err
+				}
+				if line.Message != last.Message {
+					tell()
+					last = AuditRecord{}
+				}
+				if last.What == "" || line.What != auditIntent {
+					last = line
+				}
+				return nil
+			})
 			if err != nil {
-				return err
+				return fmt.Errorf("read audit: %w", err)
 			}
-			if line.Message != last.Message && last.Message != "" {
-				each(last)
-				last = AuditRecord{}
-			}
-			if last.What == "" || line.What != auditIntent {
-				last = line
-			}
+			tell()
 			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("read audit: %w", err)
-		}
-		if last.Message != "" {
-			each(last)
-		}
 	}
-	return nil
+	return group.Wait()
 }
 
 // auditPages is how many pages the audit of a run has: one for each shard.

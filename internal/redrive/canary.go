@@ -162,6 +162,9 @@ func (d *drive) judgeShare() error {
 	}
 	// Removed by plan is not a surprise; removed beyond it is a job that somebody else ran.
 	final := d.run.Counts[auditRemoved] + d.run.Counts[auditFinal] - d.plan.Actions[Remove]
+	if d.pass != nil {
+		final = d.surprises
+	}
 	all := final + d.run.Counts[auditSent] + d.run.Counts[auditUndeleted]
 	if final >= n.MinSample && final*100 > n.MaxDuplicatePercent*all {
 		return halt(HaltFinal, "%d of %d jobs were final already, more than %d %%: somebody else brings them back", final, all, n.MaxDuplicatePercent)

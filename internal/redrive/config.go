@@ -66,6 +66,8 @@ var numbers = []number{
 	{"ACKLAST_REDRIVE_SCAN_TIME", nil, func(r *topology.Redrive) *time.Duration { return &r.ScanTime }},
 	{"ACKLAST_REDRIVE_EMPTY_RECEIVES", func(r *topology.Redrive) *int { return &r.EmptyReceives }, nil},
 	{"ACKLAST_REDRIVE_RECEIVE_WAIT", nil, func(r *topology.Redrive) *time.Duration { return &r.ReceiveWait }},
+	{"ACKLAST_REDRIVE_MAX_HIDDEN", func(r *topology.Redrive) *int { return &r.MaxHidden }, nil},
+	{"ACKLAST_REDRIVE_IDLE_RECEIVES", func(r *topology.Redrive) *int { return &r.IdleReceives }, nil},
 	{"ACKLAST_REDRIVE_HIDE", nil, func(r *topology.Redrive) *time.Duration { return &r.Hide }},
 	{"ACKLAST_REDRIVE_GONE_AFTER", nil, func(r *topology.Redrive) *time.Duration { return &r.GoneAfter }},
 	{"ACKLAST_REDRIVE_PLAN_EXPIRY", nil, func(r *topology.Redrive) *time.Duration { return &r.PlanExpiry }},

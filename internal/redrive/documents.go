@@ -108,9 +108,13 @@ type Plan struct {
 	Select    Filter    `json:"select"`
 	// Replacement says which body is sent, where it is not the one that lies on the DLQ.
 	Replacement *Replacement `json:"replacement,omitempty"`
-	// Digest is over the selection, the body and every message id and generation in it.
+	// Open says that the selection itself is frozen, and that the run takes at most Count messages that it matches,
+	// isolated before At.
+	Open  bool `json:"open,omitempty"`
+	Count int  `json:"count,omitempty"`
+	// Digest is over the selection, the count, the rate, the body and every message id and generation in it.
 	Digest string `json:"digest"`
-	// Selected counts the messages, Actions by what would happen to each, Bytes is their size.
+	// Selected counts the messages, of an open plan those that were seen when it was made, Actions by what would happen to each, Bytes is their size.
 	Selected int            `json:"selected"`
 	Actions  map[Action]int `json:"actions"`
 	Bytes    int            `json:"bytes"`
@@ -133,7 +137,15 @@ type Plan struct {
 	ApprovalReason string    `json:"approvalReason,omitempty"`
 }
 
-// acting counts the messages that the plan's run does something with.
+// most is how many messages the plan's run does something with, at most.
+func (p Plan) most() int {
+	if p.Open {
+		return p.Count
+	}
+	return p.acting()
+}
+
+// acting counts the selected messages that the plan's run would do something with.
 func (p Plan) acting() (n int) {
 	for action, count := range p.Actions {
 		if action.acts() {
@@ -303,7 +315,8 @@ type Run struct {
 	UpdatedAt   time.Time `json:"updatedAt"`
 	// Rounds counts the invocations that have worked on it.
 	Rounds int `json:"rounds"`
-	// Total is how many messages there are to move or remove; Counts is what was done with them.
+	// Total is how many messages there are to move or remove, until the end of an open plan's run the most there may
+	// be; Counts is what was done with them.
 	Total  int          `json:"total"`
 	Counts map[Step]int `json:"counts"`
 	// Endings counts the messages by what became of them. A run that is done has one for each. Names are

@@ -46,6 +46,12 @@ type drive struct {
 	// keyless counts the messages of the canary of which the ledger cannot say what became of them.
 	keyless int
 
+	// pass is that of an open plan over the DLQ, whose targets are found as it goes; nil for every other plan. taken
+	// is how many messages its run redrove or removed, in all rounds; surprises how many jobs this round found final that
+	// somebody else ended after the plan was made.
+	pass             *pass
+	taken, surprises int
+
 	queue     []lanes.Received
 	empty     int
 	judgedAt  time.Time
@@ -245,13 +251,28 @@ func (d *drive) prepare(ctx context.Context) error {
 		if line.What != auditIntent {
 			d.run.Counts[line.What]++
 		}
+		if line.What.takes() {
+			d.taken++
+		}
+		if d.plan.Open && !line.What.settles() { // to be finished, whatever its entry says by now
+			t := target{ID: line.Message, Generation: line.Generation, Action: Redrive, Key: line.Job}
+			if line.sends() {
+				t.Generation-- // the line has what the reopening made of it
+			}
+			d.targets[line.Message] = t
+		}
 		d.settle(line.Message, outcome{line.What, line.Job, line.Why})
-		if line.sends() && line.Job != "" {
+		if line.sends() && line.Job != "" && !d.plan.Open {
 			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}, digest: line.Digest}
 		}
 	})
 	for _, w := range d.run.Watched { // of a canary that is out
-		if j := d.jobs[w.Job]; j != nil {
+		j := d.jobs[w.Job]
+		if d.plan.Open {
+			j = &sentJob{Watched: Watched{Job: w.Job, Generation: w.Generation}}
+			d.jobs[w.Job] = j
+		}
+		if j != nil {
 			j.Canary = w.Canary
 			d.window = append(d.window, j)
 		}
@@ -267,10 +288,24 @@ func (d *drive) prepare(ctx context.Context) error {
 		d.cohort = d.s.numbers.MaxRate / 2
 		d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
 	}
-	if err == nil && len(d.targets) > 0 && past(d.plan.ExpiresAt, d.s.now()) {
+	switch {
+	case err != nil:
+		return err
+	case !d.plan.Open && len(d.targets) > 0 && past(d.plan.ExpiresAt, d.s.now()):
 		return halt(HaltExpired, "the plan expired at %s, with %d messages left: make a new plan for them", stamp(d.plan.ExpiresAt), len(d.targets))
+	case !d.plan.Open:
+		return nil
 	}
-	return err
+	if err := d.nextPass(ctx); err != nil {
+		return err
+	}
+	if past(d.plan.ExpiresAt, d.s.now()) && !d.exhausted() {
+		if err := d.sweep(ctx); err != nil { // what was sent is still told
+			return err
+		}
+		return halt(HaltExpired, "the plan expired at %s: make a new plan for what is left", stamp(d.plan.ExpiresAt))
+	}
+	return nil
 }
 
 // settle notes what was done with a message.
@@ -279,8 +314,11 @@ func (d *drive) settle(id string, o outcome) {
 	case o.step.settles():
 		delete(d.targets, id)
 		delete(d.sent, id)
-		d.settled[id] = o
-		d.order = append(d.order, id)
+		delete(d.begun, id)
+		if d.pass == nil { // an open plan's are too many to keep
+			d.settled[id] = o
+			d.order = append(d.order, id)
+		}
 	case o.step == auditUndeleted:
 		d.sent[id] = true
 	default:

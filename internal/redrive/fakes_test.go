@@ -57,6 +57,9 @@ type world struct {
 	past map[job.Queue][]count
 	// limit is the in-flight limit, at which a receive answers with nothing; 0 is none.
 	limit int
+	// shuffle has a queue give its messages in no order, as SQS does. most is how many of the DLQ were hidden at a time.
+	shuffle bool
+	most    int
 	// sendErr is what every entry of a send gets.
 	sendErr func(job.Message) error
 }
@@ -199,15 +202,20 @@ func (t table) Query(_ context.Context, pk, prefix string, each func(redrive.Rec
 
 type queues struct{ *world }
 
-func (q queues) Receive(_ context.Context, from job.Queue, most int, visibility, wait time.Duration) (list []lanes.Received, err error) {
+func (q queues) Receive(_ context.Context, from job.Queue, n int, visibility, wait time.Duration) (list []lanes.Received, err error) {
 	err = q.call("receive", func() error {
 		now := time.Now()
 		q.longest = max(q.longest, visibility)
 		if q.limit > 0 && q.depth(from).InFlight >= q.limit {
 			return nil
 		}
-		for _, m := range q.queues[from] {
-			if len(list) == most {
+		start := 0
+		if size := len(q.queues[from]); q.shuffle && size > 0 {
+			start = q.handles * 7919 % size
+		}
+		for i := range q.queues[from] {
+			m := q.queues[from][(start+i)%len(q.queues[from])]
+			if len(list) == n {
 				break
 			}
 			if m.visible.After(now) {
@@ -218,6 +226,9 @@ func (q queues) Receive(_ context.Context, from job.Queue, most int, visibility,
 			m.ReceiptHandle = fmt.Sprint(m.ID, "/", q.handles)
 			m.ReceiveCount++
 			list = append(list, lanes.Received{Message: m.Message})
+		}
+		if from == job.DLQ && q.shuffle {
+			q.most = max(q.most, q.depth(from).InFlight)
 		}
 		return nil
 	})

@@ -11,6 +11,9 @@ import (
 // longer than SQS's counts may lag, nothing new was received and the counts showed nothing that others
 // hide. It returns true when more was found.
 func (d *drive) seek(ctx context.Context) (more bool, err error) {
+	if d.pass != nil {
+		return d.advance(ctx)
+	}
 	d.run.Unseen = d.unseen
 	if d.run.Unseen == 0 {
 		return false, nil
@@ -44,34 +47,48 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 	}
-	var lines []AuditRecord
+	var lost []target
 	for id, t := range d.targets {
-		if d.mine.has(id) {
-			continue
+		if !d.mine.has(id) {
+			lost = append(lost, t)
 		}
-		line := AuditRecord{Run: d.run.ID, Message: id, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
+	}
+	if err := d.settleLost(ctx, lost); err != nil {
+		return false, err
+	}
+	d.unseen = 0
+	d.run.Unseen, d.run.Why = 0, ""
+	return false, nil
+}
+
+// settleLost settles messages that are not on the DLQ any more: this run took them, or somebody else did.
+func (d *drive) settleLost(ctx context.Context, lost []target) error {
+	var lines []AuditRecord
+	for _, t := range lost {
+		line := AuditRecord{Run: d.run.ID, Message: t.ID, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
 		took, err := d.took(ctx, t)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if took {
 			line.What, line.Generation, line.Why = auditSent, t.Generation+1, "sent, and not confirmed"
 		}
 		lines = append(lines, line)
 	}
+	if len(lines) == 0 {
+		return nil
+	}
 	if err := d.s.record(ctx, lines); err != nil {
-		return false, err
+		return err
 	}
 	for _, line := range lines {
 		d.settle(line.Message, outcome{step: line.What, key: line.Job})
 		d.run.Counts[line.What]++
-		if line.sends() && line.Job != "" && d.jobs[line.Job] == nil {
+		if d.pass == nil && line.sends() && line.Job != "" && d.jobs[line.Job] == nil {
 			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}}
 		}
 	}
-	d.unseen = 0
-	d.run.Unseen, d.run.Why = 0, ""
-	return false, nil
+	return nil
 }
 
 // took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed.
@@ -88,10 +105,20 @@ func (d *drive) took(ctx context.Context, t target) (bool, error) {
 
 // finish ends a run that has nothing left to receive, when every message has its ending.
 func (d *drive) finish(ctx context.Context) error {
+	if d.pass != nil {
+		if err := d.settleOpen(ctx); err != nil {
+			return err
+		}
+		return &ended{state: Done}
+	}
 	if n := len(d.targets); n > 0 {
 		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
 	}
-	if err := d.awaitEndings(ctx); err != nil {
+	all := make([]*sentJob, 0, len(d.jobs))
+	for _, j := range d.jobs {
+		all = append(all, j)
+	}
+	if err := d.awaitEndings(ctx, all); err != nil {
 		return err
 	}
 	return &ended{state: Done}
@@ -100,13 +127,9 @@ func (d *drive) finish(ctx context.Context) error {
 // name is what a person knows a message by.
 func (o outcome) name(id string) string { return cmp.Or(o.key, id) }
 
-// awaitEndings waits until every job that was sent came to its end. Jobs that the worker still retries after a
+// awaitEndings waits until every job of a list came to its end. Jobs that the worker still retries after a
 // while end as that; jobs that have not run halt the run.
-func (d *drive) awaitEndings(ctx context.Context) error {
-	all := make([]*sentJob, 0, len(d.jobs))
-	for _, j := range d.jobs {
-		all = append(all, j)
-	}
+func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 	until := d.s.now().Add(d.s.numbers.CanaryWait)
 	for {
 		if _, err := d.judge(ctx, all); err != nil {
@@ -146,6 +169,9 @@ func (d *drive) awaitEndings(ctx context.Context) error {
 
 // count counts what became of every message, as far as it is known.
 func (d *drive) count() {
+	if d.pass != nil { // a sweep over the audit tells at the end
+		return
+	}
 	d.run.Endings, d.run.Names = map[Ending]int{}, map[Ending][]string{}
 	told := map[string]bool{}
 	for _, id := range d.order {
@@ -154,20 +180,14 @@ func (d *drive) count() {
 		switch o.step {
 		case auditSent:
 			if o.key == "" {
-				ending = Unjudged
+				ending = endingOf(o.step)
 			} else if told[o.key] { // in a round that was interrupted, another message of the job was sent
 				ending = Copied
 			} else if j := d.jobs[o.key]; j != nil {
 				ending = j.Ending
 			}
-		case auditRemoved:
-			ending = Removed
-		case auditCopy:
-			ending = Copied
-		case auditKept:
-			ending = Skipped
-		case auditGone:
-			ending = Gone
+		default:
+			ending = endingOf(o.step)
 		}
 		told[o.key] = told[o.key] || o.step == auditSent
 		if ending == "" {

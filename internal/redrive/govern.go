@@ -181,8 +181,8 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 	return resp, nil
 }
 
-// statusOf adds a run to a response. The counts of a run that nobody works on come from its audit,
-// which knows the last cohort of an owner that died.
+// statusOf adds a run to a response. The counts of a run whose owner died come from its audit, which knows its last
+// cohort.
 func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Response, error) {
 	run, _, err := s.readRun(ctx, id)
 	if err != nil {
@@ -192,8 +192,7 @@ func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Respo
 	if err != nil {
 		return resp, err
 	}
-	working := l.live(s.now()) && l.Run == id
-	if !working {
+	if run.State == Active && (!l.live(s.now()) || l.Run != id) {
 		run.interrupted()
 		run.Counts = map[Step]int{}
 		if err := s.lastLines(ctx, id, func(line AuditRecord) { run.Counts[line.What]++ }); err != nil {

@@ -24,6 +24,8 @@ type moved struct {
 	digest string
 	entry  ledger.Entry
 	memory job.Memory
+	// tried says that an earlier round may have sent the message, which has no key.
+	tried bool
 	// ours says that the entry was opened by this run.
 	ours   bool
 	action Action
@@ -74,6 +76,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 			continue
 		}
 		before := d.sent[st.ID]
+		d.tookIn(st, before)
 		d.run.Counts[st.what]++
 		d.settle(st.ID, outcome{st.what, st.key, st.why})
 		switch st.what {
@@ -109,6 +112,33 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 	return sent, nil
 }
 
+// tookIn counts a message in an open plan's pass.
+func (d *drive) tookIn(st *moved, before bool) {
+	if d.pass == nil {
+		return
+	}
+	switch {
+	case !st.what.takes():
+		if !st.what.settles() {
+			d.pass.failed++
+		}
+		return
+	case !before:
+		d.taken++
+	}
+	if d.pass.taken++; st.what.settles() {
+		d.pass.left--
+	}
+	// A job that ended after the plan was made, and not by this run, ended by somebody else's hand.
+	if st.action == Remove && st.entry.Run != d.run.ID && (st.target.Action == Redrive || !st.entry.FinalAt.Before(d.plan.At)) {
+		d.surprises++
+	}
+}
+
+// maxFollowed is how many of its newest jobs a run of an open plan keeps to be judged by: more than the lanes' backlog
+// limit and its window, so that none is dropped before it ran.
+const maxFollowed = 10_000
+
 // follow keeps a job that was sent, so that its ending is asked for.
 func (d *drive) follow(st *moved, newly bool) {
 	canary := newly && d.run.Canary == ""
@@ -124,10 +154,19 @@ func (d *drive) follow(st *moved, newly bool) {
 	j := &sentJob{Watched: Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary}, digest: st.digest}
 	d.jobs[st.key] = j
 	d.window = append(d.window, j)
+	if d.pass != nil && len(d.window) > maxFollowed {
+		for _, old := range d.window[:maxFollowed/2] {
+			delete(d.jobs, old.Job)
+		}
+		d.window = append([]*sentJob(nil), d.window[maxFollowed/2:]...)
+	}
 }
 
 // moveBatch takes up to ten messages out of the DLQ: audit, reopen, send, delete what was sent, audit.
 func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
+	if err := d.sentBefore(ctx, steps); err != nil {
+		return err
+	}
 	intents := make([]AuditRecord, len(steps))
 	for i, st := range steps {
 		intents[i] = d.line(st, auditIntent)
@@ -239,8 +278,13 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
 	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
+	st.memory.Opened = d.s.now().UTC()
 	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
 	keyless := func() {
+		if st.tried {
+			st.action, st.why = Unsure, "it has no key, and an earlier round may have sent it"
+			return
+		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
@@ -248,7 +292,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		keyless()
 		return
 	}
-	if j := d.jobs[st.key]; j != nil && !d.sent[st.ID] {
+	if j := d.jobs[st.key]; j != nil && !d.sent[st.ID] && d.pass == nil {
 		st.action, st.why = Copy, "another message of the same job was sent"
 		if j.digest != st.digest {
 			st.action, st.why = Conflict, "another payload was sent under the same key"
@@ -265,6 +309,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			return e, ledger.ErrOpened
 		}
 		ours := e.Run == d.run.ID && e.Status != ledger.Isolated && !e.Status.Final()
+		if d.pass != nil && ours && !d.begun[st.ID] {
+			st.action, st.why = Copy, "another message of the same job was sent"
+			return e, errKept
+		}
 		if c.discarded() && d.resends() {
 			c.entry.Status = ledger.Isolated // which the approved plan makes of it
 		}

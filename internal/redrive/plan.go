@@ -24,6 +24,9 @@ func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
 		return Response{}, refuse(`the selection is empty: name classes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	}
+	if req.Open {
+		return s.planOpen(ctx, req)
+	}
 	p, items, sc, err := s.makePlan(ctx, req, *req.Select)
 	if err != nil {
 		return Response{Scan: &sc, Groups: groups(items)}, err
@@ -140,7 +143,7 @@ func (s *Service) publish(ctx context.Context, req Request, p Plan) error {
 // digest is over everything that a plan's approval covers.
 func digest(p Plan, targets []target) (string, error) {
 	h := sha256.New()
-	for _, v := range []any{p.Select, p.Replacement} {
+	for _, v := range []any{p.Select, p.Replacement, p.Count, p.RatePerSecond} {
 		if err := json.NewEncoder(h).Encode(v); err != nil {
 			return "", err
 		}

@@ -45,6 +45,8 @@ type Request struct {
 	// List has inspect name every message that is selected, from the one after After on.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
+	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
+	Open bool `json:"open,omitempty"`
 	// Messages are the ids of what discard discards. With Select instead, Count is how many it has to select.
 	Messages []string `json:"messages,omitempty"`
 	Count    int      `json:"count,omitempty"`
@@ -58,6 +60,8 @@ type Request struct {
 	// not-sent or drop. explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Kind is the kind that pause and unpause are about.
+	Kind string `json:"kind,omitempty"`
 	// Subject is what explain asks all kinds about.
 	Subject string `json:"subject,omitempty"`
 }
@@ -87,6 +91,9 @@ type Response struct {
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
+
+	// Kinds are the kinds and who paused them.
+	Kinds []KindState `json:"kinds,omitzero"`
 
 	Explanations []Explanation `json:"explanations,omitzero"`
 	Census       *Census       `json:"census,omitempty"`
@@ -134,6 +141,9 @@ var actions = map[string]action{
 	"discard":    {do: (*Service).discard, approver: true, named: true},
 	"decide":     {do: (*Service).decideJob, approver: true, named: true},
 	"explain":    {do: (*Service).explain, reads: true},
+	"kinds":      {do: (*Service).kindsOf, reads: true},
+	"pause":      {do: (*Service).pauseKind, named: true},
+	"unpause":    {do: (*Service).unpauseKind, named: true},
 	ActionCensus: {do: (*Service).census, reads: true},
 }
 
@@ -256,7 +266,7 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 			return refuse("a name or a reason has more than %d bytes", maxText)
 		}
 	}
-	for _, id := range append([]string{req.Plan, req.Run, req.Message}, req.Messages...) {
+	for _, id := range append([]string{req.Plan, req.Run, req.Message, req.Kind}, req.Messages...) {
 		if len(id) > maxID {
 			return refuse("an id has more than %d bytes", maxID)
 		}

@@ -101,15 +101,19 @@ func (h *held) renew(ctx context.Context) {
 }
 
 // release gives everything back, also when the caller's time is over. What fails comes back by itself.
-func (h *held) release(ctx context.Context) {
+func (h *held) release(ctx context.Context) { h.releaseBut(ctx, nil) }
+
+func (h *held) releaseBut(ctx context.Context, kept map[string]bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
 	all := make([]job.Message, 0, len(h.byID))
 	for id, m := range h.byID {
-		all = append(all, job.Message{ID: id, ReceiptHandle: m.receipt})
+		if !kept[id] {
+			all = append(all, job.Message{ID: id, ReceiptHandle: m.receipt})
+			delete(h.byID, id)
+		}
 	}
 	h.each(all, func(list []job.Message) error { return h.queues.Release(ctx, job.DLQ, list) })
-	clear(h.byID)
 }
 
 // each makes calls for ten messages each, side by side.

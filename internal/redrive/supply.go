@@ -12,11 +12,15 @@ import (
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
 // It returns none when the plan is worked off or the queue shows nothing any more.
 func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
-	for len(d.queue) < n && d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives {
+	for len(d.queue) < n && d.wanting() {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
 		}
-		calls := min((min(n-len(d.queue), d.unseen)+batch-1)/batch, sideBySide)
+		want := n - len(d.queue)
+		if d.pass == nil {
+			want = min(want, d.unseen)
+		}
+		calls := min((want+batch-1)/batch, sideBySide)
 		if err := d.receive(ctx, calls); err != nil {
 			return nil, err
 		}
@@ -27,14 +31,32 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 			}
 		}
 	}
+	if d.pass != nil {
+		return d.pick(n), nil
+	}
 	n = min(n, len(d.queue))
 	cohort := d.queue[:n:n]
 	d.queue = d.queue[n:]
 	return cohort, nil
 }
 
+// wanting says whether the DLQ may still give what is to be moved.
+func (d *drive) wanting() bool {
+	if d.pass != nil {
+		return !d.exhausted() && !d.pass.over(d.s.numbers.IdleReceives)
+	}
+	return d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives
+}
+
 // receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts.
 func (d *drive) receive(ctx context.Context, calls int) error {
+	if d.pass != nil && len(d.mine.byID)+calls*batch > d.s.numbers.MaxHidden {
+		queued := map[string]bool{}
+		for _, m := range d.queue {
+			queued[m.ID] = true
+		}
+		d.mine.releaseBut(ctx, queued)
+	}
 	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
 	var group sync.WaitGroup
 	for i := range calls {
@@ -43,9 +65,16 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		})
 	}
 	group.Wait()
-	got := 0
-	for _, m := range slices.Concat(answers...) {
-		got++
+	received := slices.Concat(answers...)
+	got := len(received)
+	if d.pass != nil {
+		for _, m := range received {
+			d.mine.keep(m.Message)
+		}
+		d.meet(ctx, received)
+		return errors.Join(errs...)
+	}
+	for _, m := range received {
 		known := d.mine.has(m.ID)
 		d.mine.keep(m.Message)
 		if _, ours := d.targets[m.ID]; ours && !known {

@@ -20,6 +20,11 @@ type Redrive struct {
 	EmptyReceives int
 	ReceiveWait   time.Duration
 
+	// MaxHidden is how many messages a run of an open plan hides at a time, below SQS's in-flight limit.
+	MaxHidden int
+	// IdleReceives is how many receives in a row that bring nothing new end a pass of an open plan.
+	IdleReceives int
+
 	// Hide is how long a message that a scan or a run holds stays hidden; it is renewed.
 	Hide time.Duration
 	// GoneAfter is how long a run looks for messages that it did not receive before it calls them gone:
@@ -62,6 +67,7 @@ func DefaultRedrive() Redrive {
 		PauseMargin:  30 * time.Second,
 		ScanMessages: 10_000, ScanBytes: 1 << 30, ScanTime: 5 * time.Minute,
 		EmptyReceives: 3, ReceiveWait: 2 * time.Second,
+		MaxHidden: 80_000, IdleReceives: 20,
 		Hide: 2 * time.Minute, GoneAfter: 2 * time.Minute,
 		PlanExpiry: 24 * time.Hour, ApprovalAbove: 100,
 		Rate: 10, MaxRate: 500, BacklogLimit: 1000,
@@ -98,6 +104,8 @@ func (r Redrive) Validate(s Settings) error {
 		"scan time is %v, not below redrive timeout - pause margin = %v: a plan would be cut off", r.ScanTime, r.Timeout-r.PauseMargin)
 	must(r.ScanMessages >= 1 && r.ScanBytes >= MaxMessageBytes, "a scan of %d messages and %d bytes could not see one", r.ScanMessages, r.ScanBytes)
 	must(r.EmptyReceives >= 2, "empty receives is %d, but SQS may answer a receive with nothing although there is something", r.EmptyReceives)
+	must(r.MaxHidden >= 1000 && r.MaxHidden <= MaxInFlight, "hidden messages are bounded at %d, not between 1,000 and SQS's about %d in flight", r.MaxHidden, MaxInFlight)
+	must(r.IdleReceives >= 2, "idle receives is %d, but SQS may answer a receive with nothing new although there is something", r.IdleReceives)
 	must(r.Hide >= 10*time.Second && r.Hide <= MaxVisibility, "hide time is %v, not between 10 s and SQS's %v: what is held would be received again and again", r.Hide, MaxVisibility)
 	must(r.GoneAfter >= time.Second, "gone after is %v, below a second: messages that others hide would count as gone", r.GoneAfter)
 	must(r.PlanExpiry > 0 && r.PlanExpiry <= s.RedriveWindow,

@@ -22,6 +22,8 @@ func TestRedriveNumbers(t *testing.T) {
 		"scan time":            func(r *topology.Redrive) { r.ScanTime = r.Timeout },
 		"could not see one":    func(r *topology.Redrive) { r.ScanMessages = 0 },
 		"empty receives":       func(r *topology.Redrive) { r.EmptyReceives = 1 },
+		"hidden messages":      func(r *topology.Redrive) { r.MaxHidden = 120_001 },
+		"idle receives":        func(r *topology.Redrive) { r.IdleReceives = 1 },
 		"plan expiry":          func(r *topology.Redrive) { r.PlanExpiry = 30 * 24 * time.Hour },
 		"rate is":              func(r *topology.Redrive) { r.Rate = r.MaxRate + 1 },
 		"canary is":            func(r *topology.Redrive) { r.Canary = 0 },

@@ -19,6 +19,8 @@ type QueueURLs struct{ Source, Recovery, DLQ string }
 const (
 	// MaxDelay is the longest delay SQS accepts for one message (whole seconds).
 	MaxDelay = 900 * time.Second
+	// MaxInFlight is about how many received messages SQS keeps invisible at a time in one queue.
+	MaxInFlight = 120_000
 	// MaxVisibility is the longest time SQS keeps a received message invisible, in total.
 	MaxVisibility = 12 * time.Hour
 	// MaxRetention is the longest retention of an SQS queue.

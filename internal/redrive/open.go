@@ -1,0 +1,352 @@
+package redrive
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+)
+
+// planOpen freezes a selection, a count and a rate instead of messages, for a DLQ that is too big to list. What it
+// shows is what a scan saw; each message is joined with its entry and decided when the run meets it.
+func (s *Service) planOpen(ctx context.Context, req Request) (Response, error) {
+	f := *req.Select
+	if err := f.check(); err != nil {
+		return Response{}, err
+	}
+	switch {
+	case len(f.Messages) > 0:
+		return Response{}, refuse("an open plan selects by conditions, not by messages")
+	case req.Count < 1:
+		return Response{}, refuse("an open plan needs a count: how many messages its run redrives or removes at most")
+	}
+	if err := s.checkPace(req); err != nil {
+		return Response{}, err
+	}
+	if err := s.free(ctx, ""); err != nil {
+		return Response{}, err
+	}
+	items, sc, err := s.survey(ctx, f)
+	if err != nil {
+		return Response{Scan: &sc}, err
+	}
+	p := s.name(req, Plan{Select: f, Open: true, Count: req.Count, Partial: sc.Partial})
+	guards := s.tally(&p, items)
+	if p.acting() == 0 && sc.Partial == "" {
+		return Response{Scan: &sc, Groups: groups(items)}, refuse("of %d messages none would be redriven or removed: %s", len(items), p.reasons(items))
+	}
+	guards[fmt.Sprintf("an open plan: up to %d messages that its selection matches", p.Count)] = true
+	p.Approval = strings.Join(slices.Sorted(maps.Keys(guards)), "; ")
+	if p.Digest, err = digest(p, nil); err != nil {
+		return Response{}, err
+	}
+	return Response{Scan: &sc, Groups: groups(items), Plan: &p}, s.publish(ctx, req, p)
+}
+
+// pass is one pass of an open plan's run over the DLQ.
+//
+// It is complete when it has seen as many messages as SQS counted at its start, or when for a while nothing new was
+// received and the counts showed nothing that it has not seen. Counts are approximate: so is "all seen".
+type pass struct {
+	began time.Time
+	// holds is how many messages SQS counted at the start. old is how many the pass has seen that were there
+	// then, and left how many of all that it has seen are still there.
+	holds, old, left int
+	// seen are hashes of the ids of the messages that it has seen: ids themselves would not fit for a million.
+	seen map[uint64]struct{}
+	seed maphash.Seed
+	// idle counts the receives in a row that brought nothing new; quiet says that the counts had nothing new for
+	// a while, either.
+	idle  int
+	quiet bool
+	// taken counts the messages that were redriven or removed, failed those of which nothing was confirmed.
+	taken, failed int
+}
+
+// nextPass begins a pass. What the one before held is given back.
+func (d *drive) nextPass(ctx context.Context) error {
+	d.queue = nil
+	d.mine.release(ctx)
+	depth, err := d.s.queues.Depth(ctx, job.DLQ)
+	if err != nil {
+		return err
+	}
+	d.pass = &pass{began: d.s.now(), holds: depth.Visible + depth.InFlight + depth.Delayed, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	return nil
+}
+
+func (p *pass) over(most int) bool { return p.old >= p.holds || p.idle >= most || p.quiet }
+
+// saw notes a message, and says whether the pass sees it for the first time.
+func (p *pass) saw(m job.Message) bool {
+	hash := maphash.String(p.seed, m.ID)
+	if _, known := p.seen[hash]; known {
+		return false
+	}
+	p.seen[hash] = struct{}{}
+	p.left++
+	if m.SentAt.Before(p.began) {
+		p.old++
+	}
+	return true
+}
+
+// room is how many more messages an open plan's run may begin with.
+func (d *drive) room() int { return d.plan.Count - d.taken - len(d.begun) }
+
+// exhausted says that the plan's count is reached and nothing that was begun is open.
+func (d *drive) exhausted() bool { return d.room() <= 0 && len(d.begun)+len(d.sent) == 0 }
+
+// pick takes up to n messages from the queue: those with which an earlier attempt began, and others while there is room.
+func (d *drive) pick(n int) (cohort []lanes.Received) {
+	room := d.room()
+	var rest []lanes.Received
+	for _, m := range d.queue {
+		begun := d.begun[m.ID] || d.sent[m.ID]
+		if len(cohort) == n || !begun && room <= 0 {
+			rest = append(rest, m)
+			continue
+		}
+		if !begun {
+			room--
+		}
+		cohort = append(cohort, m)
+	}
+	d.queue = rest
+	return cohort
+}
+
+// meet joins the messages that a pass sees for the first time, and queues those that the plan is about.
+func (d *drive) meet(ctx context.Context, received []lanes.Received) {
+	var fresh []lanes.Received
+	for _, m := range received {
+		if d.pass.saw(m.Message) {
+			fresh = append(fresh, m)
+		}
+	}
+	if d.pass.idle++; len(fresh) > 0 {
+		d.pass.idle = 0
+	}
+	targets := make([]*target, len(fresh))
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for i, m := range fresh {
+		group.Go(func() error { targets[i] = d.admit(ctx, m); return nil })
+	}
+	_ = group.Wait()
+	for i, m := range fresh {
+		if targets[i] != nil {
+			d.targets[m.ID] = *targets[i]
+			d.queue = append(d.queue, m)
+		}
+	}
+}
+
+// admit decides whether an open plan covers a message: it matches, was isolated before the plan was made, would be
+// redriven or removed, and is not of a class that needs an approval by name and did not get it. What an earlier
+// round began with is finished whatever it says.
+func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
+	c := d.s.joined(ctx, m)
+	it := itemOf(c, m, d.plan.Select)
+	if d.begun[m.ID] || d.sent[m.ID] {
+		if c.lookErr != nil {
+			return nil // the next pass, or the next round
+		}
+		it.action = Redrive
+		t := it.target()
+		return &t
+	}
+	it.action, _, _ = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
+	since := m.SentAt
+	if c.entry.Status == ledger.Isolated {
+		since = c.entry.IsolatedAt
+	}
+	switch {
+	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), !since.Before(d.plan.At):
+		return nil
+	case c.entry.Run == d.run.ID && c.entry.Status == ledger.Isolated: // this run's own failure
+		return nil
+	case it.action == Redrive && slices.Contains(d.s.guarded, it.class) && !slices.Contains(d.plan.Select.Classes, it.class):
+		return nil
+	}
+	t := it.target()
+	return &t
+}
+
+// advance is asked when a pass gives nothing more. It returns true when there is more to do: the search goes on, or
+// another pass begins because this one took something. A run that did not see what SQS counts is halted.
+func (d *drive) advance(ctx context.Context) (more bool, err error) {
+	p := d.pass
+	switch {
+	case d.exhausted():
+		return false, nil
+	case p.old < p.holds && !p.quiet:
+		return d.quiet(ctx)
+	case p.taken > 0:
+		return true, d.nextPass(ctx)
+	}
+	return false, nil
+}
+
+// quiet looks for longer than SQS's counts may lag. It returns true when the pass goes on: something new was
+// received, or the counts showed nothing that the pass has not seen.
+func (d *drive) quiet(ctx context.Context) (more bool, err error) {
+	began := d.s.now()
+	clean, unseen := began, 0
+	for {
+		depth, err := d.s.queues.Depth(ctx, job.DLQ)
+		if err != nil {
+			return false, err
+		}
+		now := d.s.now()
+		if n := depth.Visible + depth.InFlight + depth.Delayed - d.pass.left; n > 0 {
+			clean, unseen = now, n
+		}
+		if now.Sub(clean) >= d.s.numbers.GoneAfter {
+			d.pass.quiet, d.run.Why = true, ""
+			return true, nil
+		}
+		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
+			d.run.Unseen = unseen
+			return false, halt(HaltNotSeen, "%d receives brought nothing new, and SQS counts about %d messages that were not seen: others hide them for now, or there are too many to hide; run it again later",
+				d.pass.idle, unseen)
+		}
+		d.run.Why = fmt.Sprintf("waits: SQS counts about %d messages that were not seen yet", unseen)
+		if err := d.rest(ctx); err != nil {
+			return false, err
+		}
+		if err := d.receive(ctx, 1); err != nil {
+			return false, err
+		}
+		if d.pass.idle == 0 {
+			d.run.Why = ""
+			return true, nil
+		}
+	}
+}
+
+// settleOpen ends an open plan's run: what was begun and was not seen again is told by its entry, and the endings by
+// a last sweep over the audit.
+func (d *drive) settleOpen(ctx context.Context) error {
+	var lost []target
+	for id, t := range d.targets {
+		switch {
+		case !d.begun[id] && !d.sent[id]: // received, and beyond the count
+		case d.mine.has(id) || d.pass.failed > 0:
+			return halt(HaltUnsettled, "of some messages nothing was confirmed, such as %s: run it again", outcome{key: t.Key}.name(id))
+		default:
+			lost = append(lost, t)
+		}
+	}
+	if err := d.settleLost(ctx, lost); err != nil {
+		return err
+	}
+	return d.sweep(ctx)
+}
+
+// sweepAt is how many jobs a sweep asks the ledger about before it looks at the switch and the clock.
+const sweepAt = 1000
+
+// sweep counts the endings of all messages from the audit and the ledger. Only jobs that are still open are kept.
+func (d *drive) sweep(ctx context.Context) error {
+	endings, names := map[Ending]int{}, map[Ending][]string{}
+	tell := func(e Ending, name string) {
+		endings[e]++
+		if len(names[e]) < maxNames {
+			names[e] = append(names[e], name)
+		}
+	}
+	told, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	var asking, open []*sentJob
+	ask := func() error {
+		if err := d.beat(ctx); err != nil {
+			return err
+		}
+		if _, err := d.judge(ctx, asking); err != nil {
+			return err
+		}
+		for _, j := range asking {
+			if j.Ending.open() {
+				open = append(open, j)
+			} else {
+				tell(j.Ending, j.Job)
+			}
+		}
+		asking = nil
+		return nil
+	}
+	d.run.Why = "counts the endings"
+	var failed error
+	err := d.s.lastLines(ctx, d.run.ID, func(line AuditRecord) {
+		name := outcome{key: line.Job}.name(line.Message)
+		switch {
+		case failed != nil || !line.What.settles():
+			return
+		case !line.sends() || line.Job == "":
+			tell(endingOf(line.What), name)
+			return
+		}
+		hash := maphash.String(seed, line.Job)
+		if _, known := told[hash]; known {
+			tell(Copied, name)
+			return
+		}
+		told[hash] = struct{}{}
+		asking = append(asking, &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}})
+		if len(asking) == sweepAt {
+			failed = ask()
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	if err == nil {
+		err = ask()
+	}
+	if err == nil {
+		err = d.awaitEndings(ctx, open)
+	}
+	if err != nil {
+		return err
+	}
+	for _, j := range open {
+		tell(j.Ending, j.Job)
+	}
+	d.run.Endings, d.run.Names, d.run.Total, d.run.Why = endings, names, 0, ""
+	for _, n := range endings {
+		d.run.Total += n
+	}
+	return nil
+}
+
+// sentBefore reads the audit of a batch's messages without a key: of those, an intent is enough to never send them
+// again.
+func (d *drive) sentBefore(ctx context.Context, steps []*moved) error {
+	if d.pass == nil {
+		return nil
+	}
+	var group errgroup.Group
+	for _, st := range steps {
+		if st.key != "" || d.sent[st.ID] {
+			continue
+		}
+		group.Go(func() error {
+			lines, err := d.s.lines(ctx, d.run.ID, st.ID)
+			if err != nil {
+				return fmt.Errorf("read the audit of %s: %w", st.ID, err)
+			}
+			st.tried = len(lines) > 0
+			return nil
+		})
+	}
+	return group.Wait()
+}
