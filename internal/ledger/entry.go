@@ -35,6 +35,10 @@ const Format = 1
 // MaxHistory is how many events an entry keeps; older ones make room.
 const MaxHistory = 20
 
+// maxEventError is how much of an error's text an event keeps, in bytes: its beginning tells it from others,
+// the last error is whole in LastError, and each write costs by the entry's size.
+const maxEventError = 100
+
 // EventKind is what an Event tells.
 type EventKind string
 
@@ -147,6 +151,7 @@ type Entry struct {
 
 func (e Entry) note(ev Event) Entry {
 	// A fresh slice: the caller's entry keeps its own history.
+	ev.Error = job.Shorten(ev.Error, maxEventError)
 	h := append(append(make([]Event, 0, len(e.History)+1), e.History...), ev)
 	e.History = h[max(0, len(h)-MaxHistory):]
 	return e

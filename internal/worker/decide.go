@@ -64,8 +64,7 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 
 // decide takes a job to its outcome.
 func (h *Handler) decide(ctx context.Context, s *step) {
-	// A retry or deferral whose memory did not fit, or was tampered with: the ledger knows its counts.
-	if s.Lane == job.Recovery && s.Memory == (job.Memory{}) && !h.remember(ctx, s) {
+	if s.forgot() && !h.remember(ctx, s) {
 		return
 	}
 	if s.Memory.Run != "" && !h.checkRun(ctx, s) {
@@ -85,10 +84,10 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		h.wait(s, s.Envelope.NotBefore, nil)
 		return
 	}
-	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) && h.expire(ctx, s) {
+	if h.late(s) && h.expire(ctx, s) {
 		return
 	}
-	if !h.admit(ctx, s) {
+	if !s.admitted && !h.admit(ctx, s) {
 		return
 	}
 	// Twice at most: a job that was put back runs after its entry is reopened.
@@ -119,6 +118,20 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		}
 	}
 	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
+}
+
+// forgot says that the message has been handled before and does not tell it: its memory did not fit, or was
+// tampered with. The ledger knows its counts.
+func (s *step) forgot() bool { return s.Lane == job.Recovery && s.Memory == (job.Memory{}) }
+
+// late says that the job expires instead of running.
+func (h *Handler) late(s *step) bool {
+	return s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline)
+}
+
+// ready says that nothing has to be looked up or awaited before the job's attempt.
+func (h *Handler) ready(s *step) bool {
+	return !s.forgot() && s.Memory.Run == "" && s.Memory.Cause == "" && !s.Envelope.NotBefore.After(h.now()) && !h.late(s)
 }
 
 // fail takes a failed attempt to the job's next attempt or to the DLQ.

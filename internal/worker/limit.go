@@ -62,7 +62,7 @@ func (p *pace) slow() bool { return !math.IsInf(p.rate, 1) }
 func (p *pace) bound() float64 { return min(p.rate, p.limit) }
 
 // take starts an attempt, or returns for how long its job waits.
-func (p *pace) take(now time.Time, random float64) (wait time.Duration, ok bool) {
+func (p *pace) take(now time.Time, random func() float64) (wait time.Duration, ok bool) {
 	if p.slow() && now.Sub(p.throttled) > forgottenAfter && now.Sub(p.counted) > 0 {
 		p.rate, p.tail = math.Inf(1), time.Time{}
 	}
@@ -89,7 +89,7 @@ func (p *pace) take(now time.Time, random float64) (wait time.Duration, ok bool)
 		return wait, false
 	}
 	// More wait than one hop can hold: they come back spread over its second half, and look again.
-	return retry.ThrottledCap - time.Duration(random*float64(retry.ThrottledCap)/2), false
+	return retry.ThrottledCap - time.Duration(random()*float64(retry.ThrottledCap)/2), false
 }
 
 // refuse learns from an attempt that was throttled. Nothing starts until the time is over that the dependency
@@ -189,7 +189,7 @@ func (h *Handler) admit(ctx context.Context, s *step) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pace(s.read.Kind, h.now())
-	wait, ok := p.take(h.now(), h.random())
+	wait, ok := p.take(h.now(), h.random)
 	if ok && p.slow() && s.slots != nil && !s.slots.take(s.read.Kind.Name) {
 		p.tokens++ // for another batch
 		wait, ok = time.Second, false
