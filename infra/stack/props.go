@@ -126,6 +126,10 @@ type Props struct {
 	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
 	PauseSource, PauseRecovery bool
 
+	// CheckedDeployment lets CodeDeploy move jobs to a new version of the worker: only if it answers a test event,
+	// first a tenth of them, and back if it fails. Otherwise a deployment moves all at once.
+	CheckedDeployment bool
+
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
 	// SQS, DynamoDB and what the kinds call.
 	VPC awsec2.IVpc
