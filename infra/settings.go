@@ -107,6 +107,7 @@ var settings = []setting{
 	duration("redriveTimeout", func(s *Settings) *time.Duration { return &s.Infra.RedriveTimeout }),
 	count("redriveMemory", func(s *Settings) *int { return &s.Infra.RedriveMemoryMB }),
 	count("workerReserved", func(s *Settings) *int { return &s.Infra.WorkerReserved }),
+	count("accountConcurrency", func(s *Settings) *int { return &s.Infra.AccountConcurrency }),
 	count("redriveReserved", func(s *Settings) *int { return &s.Infra.RedriveReserved }),
 	count("redriveRate", func(s *Settings) *int { return &s.Redrive.Rate }),
 	count("redriveMaxRate", func(s *Settings) *int { return &s.Redrive.MaxRate }),
@@ -132,6 +133,7 @@ var settings = []setting{
 	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
+	yesNo("sesSandbox", func(s *Settings) *bool { return &s.Reminders.SESSandbox }),
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
 	{"customerKey", func(s *Settings, v string) error {
 		switch v {

@@ -41,6 +41,7 @@ type Numbers = topology.Settings
 //
 //   - RedriveTimeout, RedriveMemoryMB: of the redrive function.
 //   - WorkerReserved, RedriveReserved: reserved concurrency; zero reserves none.
+//   - AccountConcurrency: the account's quota, which the caps must fit; zero is unknown.
 //   - LogRetention: of both functions' logs, in whole days.
 //   - ShortestBudget, NearDeadline, Stalled, LaneAge, DLQAge: what the alarms look at.
 type Infra = topology.Infra

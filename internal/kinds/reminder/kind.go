@@ -86,11 +86,17 @@ func grants(getenv func(string) string) ([]acklast.Grant, error) {
 		// A secret under a key of its own needs that key's policy to let the worker decrypt.
 		all = append(all, acklast.Grant{Resource: c.SecretARN, Actions: []string{"secretsmanager:GetSecretValue"}})
 	case c.Provider == ProviderSES:
-		// SES asks for the identity that it verified, which is the address or its domain, and for what the
-		// e-mail is made with. Templates are the producers' to name, and sending one has an action of its own
-		// in SES's first API.
-		_, domain, _ := strings.Cut(c.SESFrom, "@")
-		resources := []string{"identity/" + c.SESFrom, "identity/" + domain, "template/*"}
+		// SES asks for the identity that it verified, which is the address, its domain or a domain above that, and
+		// for what the e-mail is made with. Templates are the producers' to name, and sending one has an action of
+		// its own in SES's first API.
+		resources := []string{"identity/" + c.SESFrom}
+		for _, domain, _ := strings.Cut(c.SESFrom, "@"); strings.Contains(domain, "."); _, domain, _ = strings.Cut(domain, ".") {
+			resources = append(resources, "identity/"+domain)
+		}
+		if c.SESSandbox {
+			resources = []string{"identity/*"} // recipients are identities too
+		}
+		resources = append(resources, "template/*")
 		if c.SESSet != "" {
 			resources = append(resources, "configuration-set/"+c.SESSet)
 		}
