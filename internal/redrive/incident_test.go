@@ -317,7 +317,7 @@ func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
 		b.must(redrive.Request{Action: "stop", By: "bob", Reason: "incident"})
 		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "bob: incident")
 		b.refused(redrive.Request{Action: "run", Plan: plan.ID, Begin: true}, "bob: incident")
-		for _, r := range []redrive.Request{{Action: "list"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
+		for _, r := range []redrive.Request{{Action: "status"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
 			if got := b.ask(t.Context(), r); got.Switch == nil || !got.Switch.On || got.Switch.By != "bob" {
 				t.Errorf("%s does not name the switch: %+v", r.Action, got.Switch)
 			}
@@ -696,7 +696,7 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 		_, _ = b.try(t.Context(), redrive.Request{Action: "run", Plan: plan.ID})
 		b.onSend, b.fault = nil, nil
 		time.Sleep(b.Numbers.LockLease)
-		listed := b.must(redrive.Request{Action: "list"}).Runs
+		listed := b.must(redrive.Request{Action: "status"}).Runs
 		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
 			t.Errorf("listed %+v, want one that was interrupted", listed)
 		}

@@ -270,7 +270,7 @@ func (d *drive) line(st *moved, what Step) AuditRecord {
 // open decides once more, by the entry as it is now, and opens it.
 func (d *drive) open(ctx context.Context, st *moved) {
 	c := st.body
-	named := d.plan.Select.named(st.ID)
+	named := d.plan.Select.named(st.ID, st.key)
 	override := named && d.plan.ApprovedBy != ""
 	st.memory = st.Memory
 	if st.memory.MessageID == "" {

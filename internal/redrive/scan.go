@@ -209,17 +209,17 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	return sc, nil
 }
 
-// find looks for one message of the DLQ.
-func (s *Service) find(ctx context.Context, id string) (m lanes.Received, sc Scan, err error) {
+// find looks for one message of the DLQ, by its id or by its job's key.
+func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, sc Scan, err error) {
 	found := false
 	sc, err = s.scan(ctx, func(seen lanes.Received) (bool, error) {
-		if seen.ID == id {
+		if seen.ID == id || key != "" && s.readBody(seen).read.Key == key {
 			m, found = seen, true
 		}
 		return !found, nil
 	})
 	if err == nil && !found {
-		err = refuse("message %s was not seen on the DLQ (%s); it may be in flight, or gone", id, sc.says())
+		err = refuse("%s was not seen on the DLQ (%s); it may be in flight, or gone", cmp.Or(id, key), sc.says())
 	}
 	return m, sc, err
 }
@@ -245,7 +245,7 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	missing := len(f.Messages)
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
 		if len(f.Messages) > 0 {
-			if !f.named(m.ID) {
+			if !slices.Contains(f.Messages, m.ID) {
 				return true, nil // neither read nor looked up
 			}
 			missing--
@@ -302,7 +302,7 @@ func (s *Service) readBody(m lanes.Received) candidate {
 func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	c := s.joined(ctx, m)
 	it := itemOf(c, m, f)
-	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
+	it.action, it.why, it.guard = c.decide(f.named(m.ID, c.read.Key), s.rules.MaxRedrives, s.now())
 	return it
 }
 
