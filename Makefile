@@ -47,6 +47,7 @@ check: ## Check formatting and vet
 .PHONY: bench
 bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (some minutes)
 	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
+	$(GO) test ./internal/worker -run '^$$' -bench FiftyThousand -benchtime 1x -v
 	$(GO) vet -tags bench ./internal/e2e
 	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
 	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -timeout 60m -v
@@ -73,11 +74,12 @@ deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your cre
 	@$(CDK) deploy $(ARGS)
 
 .PHONY: test-engines
-test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, take a copy over (needs Python)
+test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, replay the permissions, take a copy over (needs Python)
 	@scripts/timed.sh "adoption" $(GO) test -tags adoption -count 1 -timeout 20m ./internal -run '^TestAdopt'
 	@scripts/timed.sh "second engines" scripts/test-engines.sh
 	@scripts/timed.sh "MiniStack" scripts/ministack-engine.sh
 	@scripts/timed.sh "template" scripts/cfn-engines.sh
+	@scripts/timed.sh "permissions" scripts/iam-engine.sh
 
 # STACK names the stack, MINISTACK_PORT the port.
 .PHONY: ministack-up ministack-deploy ministack-e2e ministack-down

@@ -59,7 +59,7 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 		panic("acklast: kind " + d.Name + " needs the constructor of its runner")
 	}
 	return Kind{kind: kind, start: func(ctx context.Context, s Services) (job.Kind, error) {
-		s.late = kind.Late
+		s.late, s.attempts = kind.Late, kind.Attempts
 		runner, err := start(ctx, s)
 		if err == nil && runner == nil {
 			err = errors.New("its constructor returned no runner")
@@ -130,6 +130,8 @@ type Services struct {
 	core *core
 	// late is the late policy of the kind that is being started.
 	late LatePolicy
+	// attempts are that kind's own numbers.
+	attempts Attempts
 }
 
 // Table returns the physical name of a kind's own table.

@@ -30,6 +30,11 @@ type Definition[P any] struct {
 	Masked []string
 	// Attempts bounds the attempts of one job. A zero field is the stack's own number.
 	Attempts Attempts
+	// PerSecond bounds the attempts a second, such as by a provider's quota; zero is no bound. It is best
+	// effort: each process keeps to its share, which is PerSecond divided by the caps of both lanes. So
+	// bursts of few processes stay below it, and a clock or a new process may exceed it for a moment.
+	// Whatever it is, a kind that a dependency throttles slows down by itself.
+	PerSecond float64
 	// Tables are the tables that belong to the kind. The stack creates them.
 	Tables []Table
 	// Metrics are what Job.Metric records.
@@ -72,7 +77,7 @@ type (
 	// LatePolicy says what becomes of a job past its deadline: RunLate or ExpireLate.
 	LatePolicy = job.LatePolicy
 	// Description is what is known of a kind without a client and without an environment. It is plain data:
-	// Name, Late, Volatile, Masked, Attempts, Tables, Metrics, Environment and Samples, with the meaning that
+	// Name, Late, Volatile, Masked, Attempts, PerSecond, Tables, Metrics, Environment and Samples, with the meaning that
 	// they have in the kind's Definition.
 	Description = job.Description
 )

@@ -91,9 +91,13 @@ func NewEffect[P any](s Services, e Effect[P]) (Runner[P], error) {
 		// The worker would expire a job whose earlier call has an unknown outcome.
 		return nil, errors.New("an effect's kind cannot have Late: ExpireLate; give its Definition ExpiresAt")
 	}
+	left := s.core.attemptLeft
+	if own := s.core.rules.For(s.attempts).Retry.AttemptTime; own > 0 {
+		left = min(left, own)
+	}
 	runner, err := effect.New(effect.Options{
 		Stack: s.Stack, Ledger: s.core.store, Rules: s.core.rules, Abilities: effect.Abilities(e.Abilities),
-		Timeout: e.Timeout, AttemptLeft: s.core.attemptLeft, LeaseSkew: s.core.leaseSkew,
+		Timeout: e.Timeout, AttemptLeft: left, LeaseSkew: s.core.leaseSkew,
 		Now: s.Now, Random: rand.Float64,
 	})
 	if err != nil {

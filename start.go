@@ -115,9 +115,9 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
-		Runs:    redrive.Runs{Table: redrive.NewStore(db, config.Names.OperationsTable)},
-		Kinds:   job.NewCatalogue(running...),
-		Metrics: metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
+		Operators: redrive.Operators{Table: redrive.NewStore(db, config.Names.OperationsTable)},
+		Kinds:     job.NewCatalogue(running...),
+		Metrics:   metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
 		Exit: func() { os.Exit(0) },
 	})
 	started(log, "worker", running...)

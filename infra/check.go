@@ -2,6 +2,7 @@ package main
 
 import (
 	"acklast/internal/kinds/reminder"
+	"acklast/internal/retry"
 	"errors"
 	"fmt"
 	"regexp"
@@ -35,9 +36,9 @@ func (s Settings) validate() error {
 	must(s.Stack != "", "stack is empty, and everything is named after it")
 	env := s.Reminders.Environment()
 	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
-	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= s.Numbers.StartMargin-s.Numbers.HandoverMargin,
-		"provider timeout is %v, but a record that is started has only startMargin - handoverMargin = %v to make its call",
-		c.Timeout, s.Numbers.StartMargin-s.Numbers.HandoverMargin)
+	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= retry.LongestCall(s.Numbers.AttemptTime),
+		"provider timeout is %v, but an attempt has only %v to make its call: nine tenths of attemptTime = %v",
+		c.Timeout, retry.LongestCall(s.Numbers.AttemptTime), s.Numbers.AttemptTime)
 	for _, one := range s.providerSettings() {
 		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
 			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))

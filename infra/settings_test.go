@@ -61,8 +61,8 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`ACKLAST_PROVIDER_SECRET_ARN is "s3cret", which is no ARN of a secret`, map[string]any{
 			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
 		{`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends from`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
-		{"provider timeout is 7s, but a record that is started has only startMargin - handoverMargin = 6s", map[string]any{
-			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "7s"}},
+		{"provider timeout is 6s, but an attempt has only 5.4s to make its call: nine tenths of attemptTime = 6s", map[string]any{
+			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "6s"}},
 		{"maxReceiveCount is 5000, but SQS allows at most 1000", set("maxReceiveCount", 5000)},
 		{"worker memory is 20480 MB, but Lambda allows 128 to 10240 MB", set("workerMemory", 20480)},
 		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the policies of the stack by the AWS calls that are really made: records those of the functions in the
 # end-to-end tests and those of the command line in its tests, and replays each, and those that are implied,
-# against the template of each group of settings. `make test-engines` calls it; about five minutes.
+# against the template of each group of settings. `make test-engines` calls it; about three minutes.
 #
 # The evaluator of policies is installed from npm into scripts/iam; it is a tool and no part of the product.
 set -euo pipefail
@@ -16,7 +16,7 @@ unset AWS_ENDPOINT_URL ACKLAST_E2E ACKLAST_DATA_ENDPOINT
 
 echo "Recording the AWS calls of the functions and of the command line."
 # Left out are tests about the address that a command names, which the recorder changes, and about stacks of other names.
-go test -count=1 ./cmd/acklast -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting)$'
+go test -count=1 ./cmd/acklast ./internal/kinds/reservation/desk -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting)$'
 go test -count=1 -timeout 20m ./internal/e2e -skip 'RandomKills'
 
 JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$(node -p 'process.versions.node.split(".")[0]')

@@ -10,7 +10,7 @@
 #   down    stops it; everything in it is gone
 #
 # MINISTACK_PORT (4566) is its port, STACK (acklast) the stack's name, MINISTACK_RUN (.cache/ministack/run) the
-# folder of its log and process id. MINISTACK_AUTH=true makes it enforce the policies of the roles.
+# folder of its log and process id.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,7 +45,7 @@ ministack() {
 	mkdir -p "$run"
 	private=$(cd "$run" && pwd)
 	env -i PATH="$PATH" HOME="$private" TMPDIR="$private" BIND_HOST=127.0.0.1 GATEWAY_PORT="$port" \
-		AWS_ENDPOINT_URL="$endpoint" AUTH="${MINISTACK_AUTH:-false}" "$venv/bin/ministack" "$@"
+		AWS_ENDPOINT_URL="$endpoint" "$venv/bin/ministack" "$@"
 }
 
 install() {

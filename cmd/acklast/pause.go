@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
+	"acklast/internal/redrive"
 )
 
 // laneReport says whether a lane is received from.
@@ -26,9 +27,14 @@ type laneReport struct {
 }
 
 func newPause(a *app) *cobra.Command {
-	return laneCommand(a, "pause", false, "Stop receiving from a lane",
-		`Disable the lane's event source mapping. Invocations that run go on, messages stay where they are and keep
+	return laneCommand(a, "pause", false, "Stop receiving from a lane, or stop one kind",
+		`With a lane: disable the lane's event source mapping. Invocations that run go on, messages stay where they are and keep
 their age: SQS deletes them when the lane's retention ends, four days by default. "acklast resume" undoes it.
+
+With --kind: no attempt at a job of the kind starts until "acklast resume --kind", and the other kinds go on. Its
+jobs wait on the recovery lane and look again every five minutes. That spends no attempt, and keeps them from being
+deleted; their own deadlines go on. It holds within half a minute, for attempts that have not started. An alarm
+reminds of a pause that lasts.
 
 The same with the AWS CLI:
   aws lambda list-event-source-mappings --event-source-arn ARN-OF-THE-QUEUE
@@ -36,8 +42,9 @@ The same with the AWS CLI:
 }
 
 func newResume(a *app) *cobra.Command {
-	return laneCommand(a, "resume", true, "Receive from a lane again",
-		`Enable the lane's event source mapping.
+	return laneCommand(a, "resume", true, "Receive from a lane again, or let a paused kind run",
+		`With a lane: enable the lane's event source mapping. With --kind: end the kind's pause. Its jobs run when they look
+again, within five minutes.
 
 The same with the AWS CLI:
   aws lambda update-event-source-mapping --uuid UUID --enabled`)
@@ -45,13 +52,46 @@ The same with the AWS CLI:
 
 func laneCommand(a *app, use string, enabled bool, short, long string) *cobra.Command {
 	names := []string{string(job.Source), string(job.Recovery)}
-	return &cobra.Command{
-		Use: use + " source|recovery", Short: short, Long: long, Example: "  acklast " + use + " recovery",
-		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: names,
+	var w who
+	var kind string
+	cmd := &cobra.Command{
+		Use: use + " source|recovery | --kind KIND", Short: short, Long: long,
+		Example: "  acklast " + use + " recovery\n  acklast " + use + " --kind reminder.send --reason 'the template is wrong'",
+		Args:    cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs), ValidArgs: names,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			return a.setLane(cmd.Context(), job.Queue(args[0]), enabled)
+			switch {
+			case len(args) == 1 && kind == "" && w == (who{}):
+				return a.setLane(cmd.Context(), job.Queue(args[0]), enabled)
+			case len(args) == 0 && kind != "" && w.reason != "":
+				return a.setKind(cmd.Context(), w, kind, enabled)
+			case len(args) == 0 && kind != "":
+				return refuse("%s --kind %s needs a --reason: whoever finds it will want to know", use, kind)
+			case len(args) == 0:
+				return refuse("%s needs a lane, source or recovery, or a --kind", use)
+			case kind != "":
+				return refuse("%s takes a lane or a --kind, not both", use)
+			}
+			return refuse("--by and --reason belong to --kind: a lane keeps no record of them")
 		}),
 	}
+	cmd.Flags().StringVar(&kind, "kind", "", "the kind, such as reminder.send")
+	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit and for those who find it")
+	return cmd
+}
+
+func (a *app) setKind(ctx context.Context, w who, kind string, running bool) error {
+	action := "pause"
+	if running {
+		action = "unpause"
+	}
+	return a.request(ctx, w, redrive.Request{Action: action, Kind: kind}, func(out io.Writer, r redrive.Response) {
+		if running {
+			say(out, "The kind %s may run again.\n", plain(kind))
+			return
+		}
+		say(out, "The kind %s is paused. End it: acklast resume --kind %s --reason WHY\n", plain(kind), plain(kind))
+	})
 }
 
 func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {

@@ -41,10 +41,15 @@ func (a *app) govern(ctx context.Context) (*governor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return a.governing(t), nil
+}
+
+// governing is what asks the redrive function of the target.
+func (a *app) governing(t *target) *governor {
 	return &governor{target: t, stderr: a.stderr, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
 		overrule(&o.BaseEndpoint, a.endpoint)
 		o.RetryMaxAttempts = 1 // a request that takes long must not be made twice
-	})}, nil
+	})}
 }
 
 func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.InvocationType) (redrive.Response, error) {

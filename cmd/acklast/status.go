@@ -14,6 +14,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/redrive"
 )
 
 // statusReport is the answer of status. SQS's counts are approximate.
@@ -26,6 +27,10 @@ type statusReport struct {
 	DLQ   dlqStatus    `json:"dlq"`
 	// OldestNotTold says why no queue has an oldest message's age; absent when the platform tells.
 	OldestNotTold string `json:"oldestNotTold,omitzero"`
+	// Kinds are those that the redrive function knows, with who paused them and their own rate.
+	Kinds []redrive.KindState `json:"kinds"`
+	// KindsNotTold says why no kind is told; absent when the function answered.
+	KindsNotTold string `json:"kindsNotTold,omitzero"`
 }
 
 // laneStatus counts a lane's messages.
@@ -57,6 +62,9 @@ type oldestMessage struct {
 	At time.Time `json:"at"`
 }
 
+// kindsLimit is how long status waits for the redrive function, which may have to start.
+const kindsLimit = 5 * time.Second
+
 func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
@@ -66,7 +74,8 @@ flight (with the worker, or backing off), and how many are isolated on the DLQ. 
 approximate.
 
 The age of the oldest message is CloudWatch's, measured up to some minutes ago; it is told on AWS only,
-and only of queues that were in use. Paused lanes: on AWS "aws lambda list-event-source-mappings
+and only of queues that were in use. Kinds, their own rates and pauses are told by the redrive function, if
+you may invoke it. Paused lanes: on AWS "aws lambda list-event-source-mappings
 --event-source-arn ARN-OF-THE-QUEUE" shows whether a lane's mapping is enabled.`,
 		Example: `  acklast status
   acklast status --stack orders --output json | jq .dlq.isolated`,
@@ -93,6 +102,17 @@ func (a *app) status(ctx context.Context) error {
 		wait.Go(func() { depths[i], errs[i] = client.Depth(ctx, q) })
 	}
 	wait.Go(func() { ages, notTold = t.oldest(ctx) })
+	kinds, kindsNotTold := []redrive.KindState{}, ""
+	wait.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, kindsLimit)
+		defer cancel()
+		resp, err := a.governing(t).ask(ctx, redrive.Request{Action: "kinds"})
+		if err != nil {
+			kindsNotTold = "the redrive function did not tell: " + reason(err)
+			return
+		}
+		kinds = resp.Kinds
+	})
 	wait.Wait()
 	for _, err := range errs {
 		if err != nil {
@@ -101,6 +121,7 @@ func (a *app) status(ctx context.Context) error {
 	}
 	r := t.report(depths, ages)
 	r.At, r.OldestNotTold = a.now().UTC().Truncate(time.Millisecond), notTold
+	r.Kinds, r.KindsNotTold = kinds, kindsNotTold
 	return a.answer(r, func(w io.Writer) { printStatus(w, r) })
 }
 
@@ -146,6 +167,17 @@ func printStatus(w io.Writer, r statusReport) {
 	row(w, job.DLQ, "-", "-", r.DLQ.InFlight, r.DLQ.Isolated, age(r.DLQ.Oldest))
 	if r.OldestNotTold != "" {
 		say(w, "Oldest: %s\n", plain(r.OldestNotTold))
+	}
+	for _, k := range r.Kinds {
+		if k.Paused != nil {
+			say(w, "Kind %s is paused since %s, by %s: %s\n", plain(k.Kind), k.Paused.At.UTC().Format(time.RFC3339), plain(k.Paused.By), plain(k.Paused.Reason))
+		}
+		if k.PerSecond > 0 {
+			say(w, "Kind %s makes at most about %v attempts a second.\n", plain(k.Kind), k.PerSecond)
+		}
+	}
+	if r.KindsNotTold != "" {
+		say(w, "Kinds: %s\n", plain(r.KindsNotTold))
 	}
 }
 

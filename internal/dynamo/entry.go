@@ -364,7 +364,7 @@ func readList[T any](r *reader, name string, read func(*reader) T) []T {
 func readEvent(r *reader) ledger.Event {
 	return ledger.Event{
 		At:      r.time("at"),
-		What:    readText[string](r, "what"),
+		What:    readText[ledger.EventKind](r, "what"),
 		Attempt: int(r.number("attempt")),
 		Class:   readText[job.Class](r, "class"),
 		Cause:   readText[job.Cause](r, "cause"),

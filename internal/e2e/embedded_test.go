@@ -195,16 +195,19 @@ func TestUnconfirmedIsolationIsHandedOverAgain(t *testing.T) {
 	}
 }
 
+// The outage hands each job back more often than SQS would deliver it. No receive is spent, so SQS moves none.
 func TestLedgerOutageAndRecovery(t *testing.T) {
-	e := newEmbedded(t)
+	settings := topology.Scaled()
+	settings.MaxReceiveCount = 5
+	e := newEmbeddedWith(t, settings, local.DefaultProcesses)
 	down := e.faults.Add(faults.Rule{Match: func(body []byte) bool { return !bytes.Contains(body, []byte("QueueUrl")) }, Fault: faults.Refuse()})
 	var holds []reservation.Hold
 	for i := range 20 {
 		holds = append(holds, e.place(e.hold(fmt.Sprint("outage-", i), 1, 0)))
 	}
-	e.until("every job was handed back", func() bool {
+	e.until("every job was handed back often", func() bool {
 		for _, h := range holds {
-			if e.tally.Of(e.key(h))[string(job.Deferred)] == 0 {
+			if e.tally.Of(e.key(h))[string(job.Deferred)] <= settings.MaxReceiveCount {
 				return false
 			}
 		}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
@@ -71,13 +73,16 @@ func (o *operator) run(args ...string) (string, int) {
 	var stderr strings.Builder
 	cmd.Env, cmd.Stderr = o.env, &stderr
 	if !deployed() && os.Getenv(envCalls) != "" {
-		words := args[:1]
-		if args[0] == "redrive" {
-			words = args[:2]
+		command := args[0]
+		switch tool := filepath.Base(o.binary); {
+		case tool != "acklast":
+			command = tool + " " + args[0]
+		case args[0] == "redrive":
+			command += " " + args[1]
 		}
 		p := faults.New(shared.env.Endpoint())
 		defer p.Close()
-		record(p, strings.Join(words, " "), o.names.Stack)
+		record(p, command, o.names.Stack)
 		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+p.URL())
 	}
 	out, err := cmd.Output()
@@ -162,6 +167,35 @@ func TestOperatorPausesALane(t *testing.T) {
 	resume()
 	o.ends(h, ledger.Done)
 	o.wantSaid(o.wants(0, "status"), "source")
+}
+
+// A paused kind's jobs wait without an attempt, the stack's status names the pause, and they run after it.
+func TestOperatorPausesAKind(t *testing.T) {
+	o := newOperator(t)
+	o.wants(2, "pause", "--kind", reservation.KindName)
+	o.wantSaid(o.wants(0, "pause", "--kind", reservation.KindName, "--reason", "a wrong price", "--by", "ada"), "is paused")
+	resume := sync.OnceFunc(func() { o.wants(0, "resume", "--kind", reservation.KindName, "--reason", "mended", "--by", "ada") })
+	defer resume()
+	o.wantSaid(o.wants(0, "status"), "is paused since")
+	// A process may rely for some seconds on what it was told before.
+	var h reservation.Hold
+	n := 0
+	o.until("a job waits on the recovery lane", func() bool {
+		n++
+		h = o.place(o.hold(fmt.Sprint("waits-", n), 1, 0))
+		for {
+			if o.entry(o.key(h)).Status == ledger.Done {
+				return false
+			}
+			if d := o.depth(job.Recovery); d.Delayed+d.Visible+d.InFlight > 0 {
+				return true
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	o.wantState(h, reservation.Held)
+	resume()
+	o.ends(h, ledger.Done)
 }
 
 // A job whose record is missing is found, redriven in vain, mended, redriven by another plan, and done.

@@ -168,6 +168,17 @@ func TestRedriveDrill(t *testing.T) {
 	g.ends(missing, ledger.Isolated)
 	g.until("both are on the DLQ", func() bool { return g.depth(job.DLQ).Visible == 2 })
 
+	census := g.ask(redrive.Request{Action: redrive.ActionCensus}).Census
+	if census == nil {
+		t.Fatal("no census was answered")
+	}
+	if census.Jobs != 1 || census.Classes[job.Rejected] != 1 {
+		t.Errorf("the census counts %d jobs, %v, want one that was rejected", census.Jobs, census.Classes)
+	}
+	if census.Unrecorded != 1 {
+		t.Errorf("the census counts %d messages without an entry, want the malformed one", census.Unrecorded)
+	}
+
 	seen := g.ask(redrive.Request{Action: "inspect"})
 	if seen.Scan.Seen != 2 || len(seen.Groups) != 2 {
 		t.Fatalf("inspected %+v %+v", seen.Scan, seen.Groups)

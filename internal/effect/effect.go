@@ -28,6 +28,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/retry"
 )
 
 // Outcomes of a finished job, as the ledger keeps them. A kind adds its own.
@@ -110,7 +111,8 @@ type Options struct {
 	Abilities Abilities
 	// Timeout is how long one call to the provider may take.
 	Timeout time.Duration
-	// AttemptLeft is the least time that an attempt has when it starts. Timeout must fit in.
+	// AttemptLeft is the least time that an attempt has when it starts. Timeout must fit in, see
+	// retry.LongestCall.
 	AttemptLeft time.Duration
 	// LeaseSkew is the clock difference between workers that leases and the key's window tolerate.
 	LeaseSkew time.Duration
@@ -127,8 +129,9 @@ func New(o Options) (*Runner, error) {
 	switch can := o.Abilities; {
 	case o.Timeout <= 0:
 		return nil, errors.New("an effect needs a timeout for its calls")
-	case o.Timeout > o.AttemptLeft:
-		return nil, fmt.Errorf("the timeout of a call is %v, but an attempt that is started has only %v to make it", o.Timeout, o.AttemptLeft)
+	case o.Timeout > retry.LongestCall(o.AttemptLeft):
+		return nil, fmt.Errorf("the timeout of a call is %v, but an attempt has only %v to make it: nine tenths of its %v",
+			o.Timeout, retry.LongestCall(o.AttemptLeft), o.AttemptLeft)
 	case (can.Deduplicates || can.LooksUp) && can.KeyWindow <= 0:
 		return nil, errors.New("a provider that deduplicates or looks up needs a key window: no provider remembers a key for ever")
 	case can.KeyWindow < 0:

@@ -219,6 +219,19 @@ func (d Delivery) Due() time.Time {
 	return d.FirstSent()
 }
 
+// Clock returns when the job was due and its deadline, which may be zero. Both move to where the entry was last
+// reopened: the time before that was not the worker's.
+func (d Delivery) Clock() (due, deadline time.Time) {
+	due, deadline = d.Due(), d.Envelope.Deadline
+	if moved := d.Memory.Opened.Sub(due); d.Memory.Redrives > 0 && moved > 0 {
+		due = d.Memory.Opened
+		if !deadline.IsZero() {
+			deadline = deadline.Add(moved)
+		}
+	}
+	return due, deadline
+}
+
 // OriginalID is the id of the job's first message, as far as the message tells.
 func (d Delivery) OriginalID() string { return cmp.Or(d.Memory.MessageID, d.ID) }
 

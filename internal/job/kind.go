@@ -23,6 +23,9 @@ type Description struct {
 	Masked []string `json:"masked,omitempty"`
 	// Attempts bounds the attempts of one job; a zero field is the stack's own number.
 	Attempts Attempts `json:"attempts,omitzero"`
+	// PerSecond bounds the attempts a second, over all processes; zero is no bound. It is best effort: each
+	// process takes its share of the lanes' caps.
+	PerSecond float64 `json:"perSecond,omitzero"`
 	// Tables are the tables that belong to the kind.
 	Tables []Table `json:"tables,omitempty"`
 	// Metrics are the metrics that the kind's runs record.
@@ -131,9 +134,10 @@ type Definition[P any] struct {
 	ExpiresAt func(P) time.Time
 	// Late says what becomes of a job past its deadline.
 	Late LatePolicy
-	// Volatile, Masked, Attempts, Tables, Metrics, Environment and Samples are those of Description.
+	// Volatile, Masked, Attempts, PerSecond, Tables, Metrics, Environment and Samples are those of Description.
 	Volatile, Masked []string
 	Attempts         Attempts
+	PerSecond        float64
 	Tables           []Table
 	Metrics          []Metric
 	Environment      []Variable
@@ -154,7 +158,7 @@ func Define[P any](d Definition[P]) Kind {
 	}
 	k := Kind{
 		Description: Description{
-			Name: d.Name, Late: d.Late, Volatile: d.Volatile, Masked: d.Masked, Attempts: d.Attempts,
+			Name: d.Name, Late: d.Late, Volatile: d.Volatile, Masked: d.Masked, Attempts: d.Attempts, PerSecond: d.PerSecond,
 			Tables: d.Tables, Metrics: d.Metrics, Environment: d.Environment, Samples: slices.Clone(d.Samples),
 		},
 		Grants: d.Grants,

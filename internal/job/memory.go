@@ -49,6 +49,8 @@ type Memory struct {
 	OutageFrom time.Time `json:"outageFrom,omitzero"`
 	// Redrives is the entry's generation when the message was sent.
 	Redrives int `json:"redrives,omitzero"`
+	// Opened is when the entry was last reopened; the metrics of a reopened job count from there.
+	Opened time.Time `json:"opened,omitzero"`
 	// Run is the redrive run that sent the message.
 	Run string `json:"run,omitzero"`
 	// FirstSent is when the job was first sent.

@@ -19,10 +19,10 @@ var (
 	ErrOtherRun = errors.New("entry is not open by this run")
 )
 
-// What else an Event tells.
+// What a redrive adds to an entry's events.
 const (
-	EventRedriven  = "redriven"
-	EventDiscarded = "discarded"
+	EventRedriven  EventKind = "redriven"
+	EventDiscarded EventKind = "discarded"
 )
 
 // OutcomeDiscarded is the outcome of an entry that a discard made final.

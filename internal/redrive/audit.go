@@ -56,6 +56,8 @@ const (
 	auditRevoked   Step = "revoked"
 	auditStopped   Step = "stopped"
 	auditReleased  Step = "released"
+	auditPaused    Step = "paused"
+	auditUnpaused  Step = "unpaused"
 	auditDecided   Step = "decided"
 )
 

@@ -49,7 +49,7 @@ func TestANewerRunIsRefusedByName(t *testing.T) {
 	b.must(redrive.Request{Action: "run", Plan: plan.ID})
 	b.newer("run#"+plan.Run, "run")
 	b.refused(redrive.Request{Action: "run", Run: plan.Run}, "run#"+plan.Run+" has format 2")
-	if _, err := (redrive.Runs{Table: table{b.world}}).Revoked(t.Context(), plan.Run); err == nil {
+	if _, err := (redrive.Operators{Table: table{b.world}}).Revoked(t.Context(), plan.Run); err == nil {
 		t.Error("the worker took a run that it cannot read for one that was not revoked")
 	}
 }

@@ -278,6 +278,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
 	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
+	st.memory.Opened = d.s.now().UTC()
 	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
 	keyless := func() {
 		if st.tried {

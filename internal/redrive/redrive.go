@@ -107,11 +107,11 @@ func New(c Config, d Dependencies) *Service {
 	}
 }
 
-// Runs tells the worker about runs.
-type Runs struct{ Table Table }
+// Operators tells the worker what operators decided.
+type Operators struct{ Table Table }
 
 // Revoked says whether a run was revoked. A run that nobody knows was not.
-func (r Runs) Revoked(ctx context.Context, id string) (bool, error) {
+func (r Operators) Revoked(ctx context.Context, id string) (bool, error) {
 	if id == "" || len(id) > maxID {
 		return false, nil // not one of ours: nothing is gained by naming it
 	}

@@ -85,7 +85,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 			t.Errorf("sent %+v, want %+v", sent, want)
 		}
 		mem := sent.Memory
-		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" {
+		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" || mem.Opened.IsZero() {
 			t.Errorf("memory %+v", mem)
 		}
 	})
@@ -472,7 +472,7 @@ func TestRevoke(t *testing.T) {
 		if got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run; got.State != redrive.Revoked || len(b.sentAt) != sent {
 			t.Errorf("continued a revoked run: %+v", got)
 		}
-		runs := redrive.Runs{Table: table{b.world}}
+		runs := redrive.Operators{Table: table{b.world}}
 		if yes, err := runs.Revoked(t.Context(), plan.Run); !yes || err != nil {
 			t.Errorf("the worker is told %v, %v", yes, err)
 		}
@@ -521,8 +521,8 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "census": true}
-	if len(redrive.Actions()) != 15 {
+	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "census": true, "kinds": true}
+	if len(redrive.Actions()) != 18 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {

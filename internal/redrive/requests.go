@@ -64,6 +64,8 @@ type Request struct {
 	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
+	// Kind is the kind that pause and unpause are about.
+	Kind string `json:"kind,omitempty"`
 	// Subject is what explain asks all kinds about.
 	Subject string `json:"subject,omitempty"`
 }
@@ -95,6 +97,9 @@ type Response struct {
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
+
+	// Kinds are the kinds and who paused them.
+	Kinds []KindState `json:"kinds,omitzero"`
 
 	Explanations []Explanation `json:"explanations,omitzero"`
 	Census       *Census       `json:"census,omitempty"`
@@ -144,6 +149,9 @@ var actions = map[string]action{
 	"discard":    {do: (*Service).discard, approver: true, named: true, takes: "messages jobs select count"},
 	"decide":     {do: (*Service).decideJobs, approver: true, named: true, takes: "job decision select count"},
 	"explain":    {do: (*Service).explain, reads: true, takes: "job subject"},
+	"kinds":      {do: (*Service).kindsOf, reads: true},
+	"pause":      {do: (*Service).pauseKind, named: true, takes: "kind"},
+	"unpause":    {do: (*Service).unpauseKind, named: true, takes: "kind"},
 	ActionCensus: {do: (*Service).census, reads: true},
 }
 
@@ -282,7 +290,7 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 			return refuse("a name or a reason has more than %d bytes", maxText)
 		}
 	}
-	for _, id := range append([]string{req.Plan, req.Run, req.Message}, req.Messages...) {
+	for _, id := range append([]string{req.Plan, req.Run, req.Message, req.Kind}, req.Messages...) {
 		if len(id) > maxID {
 			return refuse("an id has more than %d bytes", maxID)
 		}

@@ -96,6 +96,10 @@ const (
 // Outage returns the delay after a delivery was handed back for the n-th time in a row.
 func Outage(n int) time.Duration { return doubled(outageBase, outageCap, n) }
 
+// LongestCall is how long a call to a provider may take in an attempt of the given time: a tenth is kept for
+// the claim before it. A call that could not end in time would never start.
+func LongestCall(attempt time.Duration) time.Duration { return attempt * 9 / 10 }
+
 // Left returns how long a delivery that was left stays invisible after its receiveCount-th receive.
 // It is not jittered: deliveries of one batch were received together and may come back together.
 func Left(base, ceiling time.Duration, receiveCount int) time.Duration {

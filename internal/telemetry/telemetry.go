@@ -12,6 +12,7 @@
 //	stack                    Acknowledged Retried Deferred Isolated Left       Count
 //	                         Duplicates LedgerConflicts BatchFailures AllLeft  Count
 //	                         LedgerOutage ExpiredByOutage Copies Conflicts     Count
+//	                         Paused                                            Count
 //	                         TerminalLatency Lateness                          Milliseconds
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
@@ -20,7 +21,7 @@
 // and only for jobs that became final after it, so that its sample count is their number. Both are
 // rounded up to whole milliseconds. LedgerOutage counts deliveries that the ledger's trouble handed back,
 // ExpiredByOutage jobs that expired after that, Copies deliveries of isolated jobs that lift nothing, and
-// Conflicts deliveries whose payload is not their job's. AllLeft counts invocations of which every record was left. The
+// Conflicts deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused. AllLeft counts invocations of which every record was left. The
 // class is "none" where nothing failed. The counts by stack alone are written as zero too, so that
 // an alarm on one of them recovers as soon as there is traffic; the others only when they are not
 // zero. An invocation of which nothing was observed writes nothing.
@@ -32,11 +33,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
 )
@@ -59,6 +57,7 @@ const (
 	MetricExpiredByOutage = "ExpiredByOutage"
 	MetricCopies          = "Copies"
 	MetricConflicts       = "Conflicts"
+	MetricPaused          = "Paused"
 	MetricTerminalLatency = "TerminalLatency"
 	MetricLateness        = "Lateness"
 )
@@ -80,13 +79,6 @@ const (
 	unitCount        = string(job.Count)
 	unitMilliseconds = string(job.Milliseconds)
 )
-
-// maxValues is the most values EMF allows in the array of one metric. Its other limits, 100 metrics
-// and 30 dimensions a line, lie far above what the table of this package has.
-const maxValues = 100
-
-// maxValue is the largest value that CloudWatch takes: 2 to the power of 360.
-const maxValue = 0x1p360
 
 // outcomes are the counts by outcome, in the order of their metrics.
 var outcomes = [...]struct {
@@ -126,6 +118,8 @@ type Observation struct {
 	Outage, ExpiredByOutage bool
 	// Copy says that the delivery is a copy of an isolated job, Conflict that its payload is not its job's.
 	Copy, Conflict bool
+	// Paused says that the delivery waits because its kind is paused.
+	Paused bool
 
 	// Final says that this delivery made the job final. Only then are the times below looked at.
 	Final bool
@@ -158,6 +152,7 @@ type Recorder struct {
 	expired   int64
 	copies    int64
 	payloads  int64
+	paused    int64
 	observed  int64
 	owned     int64
 	buf       []byte
@@ -230,6 +225,7 @@ func (r *Recorder) Observe(o Observation) {
 	countIf(&r.expired, o.ExpiredByOutage)
 	countIf(&r.copies, o.Copy)
 	countIf(&r.payloads, o.Conflict)
+	countIf(&r.paused, o.Paused)
 	if o.Final {
 		r.times.add(o.TerminalLatency, o.Lateness)
 		r.kindOf(o.Kind).times.add(o.TerminalLatency, o.Lateness)
@@ -336,177 +332,5 @@ func (r *Recorder) reset() {
 	r.times.reset()
 	r.total = counts{}
 	r.duplicate, r.conflicts, r.failures, r.observed, r.owned = 0, 0, 0, 0, 0
-	r.outages, r.expired, r.copies, r.payloads = 0, 0, 0, 0
-}
-
-type (
-	dimension struct{ key, value string }
-	count     struct {
-		metric string
-		n      int64
-	}
-	values struct {
-		metric, unit string
-		numbers      []float64
-	}
-)
-
-func (r *Recorder) compose(now time.Time) {
-	stack := dimension{DimensionStack, r.stack}
-	var list [len(outcomes) + 8]count
-	for i := range r.series {
-		s := &r.series[i]
-		n := 0
-		for j, c := range s.counts {
-			if c != 0 {
-				list[n] = count{outcomes[j].metric, c}
-				n++
-			}
-		}
-		r.lines(now, []dimension{stack, {DimensionKind, s.kind}, {DimensionLane, string(s.lane)}, {DimensionClass, string(s.class)}},
-			list[:n], nil)
-	}
-	for _, c := range r.classes {
-		r.lines(now, []dimension{stack, {DimensionClass, string(c.class)}}, []count{{MetricIsolated, c.isolated}}, nil)
-	}
-	for i := range r.kinds {
-		k := &r.kinds[i]
-		r.lines(now, []dimension{stack, {DimensionKind, k.kind}}, nil, append(k.times.values(), k.own...))
-	}
-	n := 0
-	for j, c := range r.total {
-		list[n] = count{outcomes[j].metric, c}
-		n++
-	}
-	allLeft := int64(0)
-	if left := r.left(); left > 0 && left == r.observed {
-		allLeft = 1
-	}
-	n += copy(list[n:], []count{
-		{MetricDuplicates, r.duplicate}, {MetricLedgerConflicts, r.conflicts},
-		{MetricBatchFailures, r.failures}, {MetricAllLeft, allLeft},
-		{MetricLedgerOutage, r.outages}, {MetricExpiredByOutage, r.expired},
-		{MetricCopies, r.copies}, {MetricConflicts, r.payloads},
-	})
-	r.lines(now, []dimension{stack}, list[:n], r.times.values())
-}
-
-func (r *Recorder) left() int64 {
-	for i := range outcomes {
-		if outcomes[i].outcome == job.Left {
-			return r.total[i]
-		}
-	}
-	return 0
-}
-
-func (t *times) values() []values {
-	return []values{{MetricTerminalLatency, unitMilliseconds, t.latency}, {MetricLateness, unitMilliseconds, t.lateness}}
-}
-
-// lines appends the lines of one set of dimension values: one, and further ones while a metric has
-// more values than fit. The counts stand in the first only. Nothing to say makes no line.
-func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []values) {
-	for {
-		more := false
-		for _, v := range vs {
-			more = more || len(v.numbers) > 0
-		}
-		if len(cs) == 0 && !more {
-			return
-		}
-		r.line(now, dims, cs, vs)
-		cs = nil
-		for i := range vs {
-			vs[i].numbers = vs[i].numbers[min(len(vs[i].numbers), maxValues):]
-		}
-	}
-}
-
-// line appends one EMF document.
-//
-// The level and the timestamp are not EMF's. With Lambda's JSON log format, a line without a valid
-// level and a valid RFC 3339 timestamp counts as INFO, and a function whose application log level is
-// WARN would lose its metrics, and so its alarms, without any sign. FATAL is the one level that no
-// setting of the filter drops; it says nothing about the worker. Queries for fatal lines exclude
-// those that have "_aws".
-func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values) {
-	b := r.buf
-	b = append(b, `{"`+keyLevel+`":"FATAL","`+keyTimestamp+`":"`...)
-	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
-	b = append(b, `","_aws":{"Timestamp":`...)
-	b = strconv.AppendInt(b, now.UnixMilli(), 10)
-	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+Namespace+`","Dimensions":[[`...)
-	for i, d := range dims {
-		b = comma(b, i > 0)
-		b = quote(b, d.key)
-	}
-	b = append(b, `]],"Metrics":[`...)
-	n := 0
-	define := func(metric, unit string) {
-		b = comma(b, n > 0)
-		b = append(b, `{"Name":`...)
-		b = quote(b, metric)
-		b = append(b, `,"Unit":`...)
-		b = quote(b, unit)
-		b = append(b, '}')
-		n++
-	}
-	for _, c := range cs {
-		define(c.metric, unitCount)
-	}
-	for _, v := range vs {
-		if len(v.numbers) > 0 {
-			define(v.metric, v.unit)
-		}
-	}
-	b = append(b, `]}]}`...)
-	for _, d := range dims {
-		b = name(b, d.key)
-		b = quote(b, d.value)
-	}
-	for _, c := range cs {
-		b = name(b, c.metric)
-		b = strconv.AppendInt(b, c.n, 10)
-	}
-	for _, v := range vs {
-		if len(v.numbers) == 0 {
-			continue
-		}
-		b = name(b, v.metric)
-		b = append(b, '[')
-		for i, n := range v.numbers[:min(len(v.numbers), maxValues)] {
-			b = comma(b, i > 0)
-			b = number(b, n)
-		}
-		b = append(b, ']')
-	}
-	b = append(b, '}', '\n')
-	r.buf = b
-}
-
-// number appends a value, with an exponent only where its digits would fill the line.
-func number(b []byte, n float64) []byte {
-	if math.Abs(n) < 1e15 {
-		return strconv.AppendFloat(b, n, 'f', -1, 64)
-	}
-	return strconv.AppendFloat(b, n, 'e', -1, 64)
-}
-
-func comma(b []byte, yes bool) []byte {
-	if yes {
-		return append(b, ',')
-	}
-	return b
-}
-
-// name appends a further member's name.
-func name(b []byte, key string) []byte {
-	return append(quote(append(b, ','), key), ':')
-}
-
-func quote(b []byte, s string) []byte {
-	// The only error is about bytes that are not UTF-8; they are replaced, which is good enough.
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
+	r.outages, r.expired, r.copies, r.payloads, r.paused = 0, 0, 0, 0, 0
 }

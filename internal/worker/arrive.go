@@ -83,6 +83,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		return false
 	}
 	s.opened(e)
+	s.Memory.Opened = h.now().UTC()
 	return true
 }
 

@@ -42,7 +42,7 @@ func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, event
 		return job.Result{Verdict: job.Committed, Detail: reservation.Released}
 	}
 	h := worker.New(config, worker.Dependencies{
-		Ledger: idle{}, Lanes: idle{}, Kinds: job.NewCatalogue(kind), Now: time.Now,
+		Ledger: idle{}, Lanes: idle{}, Operators: &runs{}, Kinds: job.NewCatalogue(kind), Now: time.Now,
 		Metrics: telemetry.NewRecorder(out, "acklast", time.Now), Log: telemetry.NewLogger(out, 0),
 		Random: func() float64 { return 0 }, Token: func() string { return "0b0d6f7c-6fd0-4c4d-9c45-0e3b4a7a9e21" },
 	})

@@ -24,6 +24,8 @@ type Config struct {
 
 	// Concurrency is how many records of a batch run at once.
 	Concurrency int
+	// Processes is how many invocations may run at once: the caps of both lanes together.
+	Processes int
 	// StartMargin is the least time the invocation must have left for a record to be started.
 	StartMargin time.Duration
 	// HandoverMargin is the time at the end of the invocation that is kept for moves.
@@ -55,6 +57,7 @@ const (
 	EnvRecoveryURL     = "ACKLAST_RECOVERY_QUEUE_URL"
 	EnvDLQURL          = "ACKLAST_DLQ_URL"
 	EnvConcurrency     = "ACKLAST_CONCURRENCY"
+	EnvProcesses       = "ACKLAST_PROCESSES"
 	EnvStartMargin     = "ACKLAST_START_MARGIN"
 	EnvHandoverMargin  = "ACKLAST_HANDOVER_MARGIN"
 	EnvMaxAttempts     = "ACKLAST_MAX_ATTEMPTS"
@@ -82,6 +85,7 @@ func Environment(stack string, urls topology.QueueURLs, s topology.Settings) map
 		EnvRecoveryURL:     urls.Recovery,
 		EnvDLQURL:          urls.DLQ,
 		EnvConcurrency:     strconv.Itoa(s.BatchSize),
+		EnvProcesses:       strconv.Itoa(s.SourceConcurrency + s.RecoveryConcurrency),
 		EnvStartMargin:     s.StartMargin.String(),
 		EnvHandoverMargin:  s.HandoverMargin.String(),
 		EnvMaxAttempts:     strconv.Itoa(s.MaxAttempts),
@@ -113,6 +117,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		RecoveryURL:    r.Required(EnvRecoveryURL),
 		DLQURL:         r.Required(EnvDLQURL),
 		Concurrency:    r.Count(EnvConcurrency, 1, d.BatchSize),
+		Processes:      r.Count(EnvProcesses, 1, d.SourceConcurrency+d.RecoveryConcurrency),
 		StartMargin:    r.Duration(EnvStartMargin, env.Positive, d.StartMargin),
 		HandoverMargin: r.Duration(EnvHandoverMargin, env.Positive, d.HandoverMargin),
 		Rules: ledger.Rules{

@@ -660,7 +660,7 @@ func (s *story) invoke(name string, lane job.Queue, batch []job.Message) {
 	kind.Run = func(ctx context.Context, d job.Delivery) job.Result { return l.run(ctx, d, now) }
 	tokens := 0
 	h := worker.New(s.config, worker.Dependencies{
-		Ledger: l, Lanes: l, Kinds: job.NewCatalogue(kind), Now: now,
+		Ledger: l, Lanes: l, Operators: &runs{}, Kinds: job.NewCatalogue(kind), Now: now,
 		Metrics: telemetry.NewRecorder(io.Discard, "acklast", now), Log: telemetry.NewLogger(io.Discard, 0),
 		Random: func() float64 { return float64(s.number(1000, "jitter", name)) / 1000 },
 		Token:  func() string { tokens++; return fmt.Sprint(name, "-", tokens) },

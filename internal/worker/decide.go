@@ -88,6 +88,9 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) && h.expire(ctx, s) {
 		return
 	}
+	if !h.admit(ctx, s) {
+		return
+	}
 	// Twice at most: a job that was put back runs after its entry is reopened.
 	for opening := range 2 {
 		attempt := h.attempt
@@ -95,6 +98,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 			attempt = h.meet
 		}
 		res := attempt(ctx, s)
+		h.learn(s, res)
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:
 			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)

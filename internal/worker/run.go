@@ -10,20 +10,22 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Runs is what the worker asks of redrive runs.
-type Runs interface {
-	// Revoked says whether a run was revoked. A run that nobody knows was not.
+// Operators is what the worker asks of what operators decided.
+type Operators interface {
+	// Revoked says whether a redrive's run was revoked. A run that nobody knows was not.
 	Revoked(ctx context.Context, run string) (bool, error)
+	// Paused returns the kinds that are paused.
+	Paused(ctx context.Context) ([]string, error)
 }
 
 // runs remembers, for one invocation, what it was told of each run: one read per run.
 type runs struct {
-	ask   Runs
+	ask   Operators
 	mu    sync.Mutex
 	known map[string]func() (bool, error)
 }
 
-func newRuns(ask Runs) *runs { return &runs{ask: ask, known: map[string]func() (bool, error){}} }
+func newRuns(ask Operators) *runs { return &runs{ask: ask, known: map[string]func() (bool, error){}} }
 
 func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
 	r.mu.Lock()

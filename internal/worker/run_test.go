@@ -15,12 +15,24 @@ import (
 	"acklast/internal/ledger"
 )
 
-// runs are redrive runs in memory.
+// runs are what operators decided, in memory.
 type runs struct {
 	mu      sync.Mutex
 	revoked []string
 	asked   int
 	fail    error
+	// paused are the kinds that are paused, pausesAsked how often that was asked, and unreadable what asking
+	// comes to.
+	paused      []string
+	pausesAsked int
+	unreadable  error
+}
+
+func (r *runs) Paused(context.Context) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pausesAsked++
+	return r.paused, r.unreadable
 }
 
 func (r *runs) Revoked(_ context.Context, run string) (bool, error) {

@@ -19,6 +19,8 @@ type step struct {
 	// step is not awaited any more.
 	gather  *gather
 	arrived bool
+	// slots are those of its batch; nil for a suspect.
+	slots *slots
 
 	outcome   job.Outcome
 	duplicate bool
@@ -29,7 +31,8 @@ type step struct {
 	err       error
 	// outage says that the ledger's trouble handed the message back; expired that the job ended without
 	// running; copied that the message is a copy and not the job that was isolated.
-	outage, expired, copied bool
+	// paused says that it waits because its kind is paused.
+	outage, expired, copied, paused bool
 
 	// A move to another queue; the outcome holds once it is confirmed.
 	to    job.Queue

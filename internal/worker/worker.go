@@ -53,13 +53,13 @@ type Lanes interface {
 
 // Dependencies are what a Handler works with. All are required.
 type Dependencies struct {
-	Ledger  Ledger
-	Lanes   Lanes
-	Runs    Runs
-	Kinds   job.Catalogue
-	Metrics *telemetry.Recorder
-	Log     *slog.Logger
-	Now     func() time.Time
+	Ledger    Ledger
+	Lanes     Lanes
+	Operators Operators
+	Kinds     job.Catalogue
+	Metrics   *telemetry.Recorder
+	Log       *slog.Logger
+	Now       func() time.Time
 	// Random returns a number in [0,1), for jitter.
 	Random func() float64
 	// Token returns a new owner token.
@@ -71,18 +71,19 @@ type Dependencies struct {
 
 // Handler is the worker's Lambda handler.
 type Handler struct {
-	config  Config
-	ledger  Ledger
-	lanes   Lanes
-	runs    Runs
-	kinds   job.Catalogue
-	metrics *telemetry.Recorder
-	log     *slog.Logger
-	now     func() time.Time
-	random  func() float64
-	token   func() string
-	exit    func()
-	pause   func(context.Context, time.Duration) error
+	config    Config
+	ledger    Ledger
+	lanes     Lanes
+	operators Operators
+	kinds     job.Catalogue
+	metrics   *telemetry.Recorder
+	log       *slog.Logger
+	now       func() time.Time
+	random    func() float64
+	token     func() string
+	exit      func()
+	pause     func(context.Context, time.Duration) error
+	limits    *limits
 
 	// unsafe says that nothing more may start in this process: code of a kind still runs, or a strike that
 	// must go could not be cleared.
@@ -92,9 +93,9 @@ type Handler struct {
 // New returns a handler.
 func New(c Config, d Dependencies) *Handler {
 	return &Handler{
-		config: c, ledger: d.Ledger, lanes: d.Lanes, runs: d.Runs, kinds: d.Kinds,
+		config: c, ledger: d.Ledger, lanes: d.Lanes, operators: d.Operators, kinds: d.Kinds,
 		metrics: d.Metrics, log: d.Log, now: d.Now, random: d.Random, token: d.Token, exit: d.Exit,
-		pause: retry.Sleep,
+		pause: retry.Sleep, limits: newLimits(c.Processes, d.Operators),
 	}
 }
 
@@ -140,7 +141,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 		defer cancel()
 	}
 	steps := make([]*step, len(event.Records))
-	known := newRuns(h.runs)
+	known := newRuns(h.operators)
 	var suspects, others []*step
 	for i := range event.Records {
 		steps[i] = h.open(event.Records[i])
@@ -156,11 +157,12 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	}
 	var group errgroup.Group
 	group.SetLimit(h.config.Concurrency)
-	meeting := newGather(len(others))
+	meeting, slots := newGather(len(others)), newSlots(len(others))
 	for _, s := range others {
 		if len(others) <= h.config.Concurrency { // otherwise some would wait for others that cannot start
 			s.gather = meeting
 		}
+		s.slots = slots
 		group.Go(func() error {
 			defer meeting.arrive(s, "")
 			h.guarded(ctx, s, h.run)
@@ -184,7 +186,7 @@ var largest = func() job.Memory {
 	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
 	return job.Memory{
 		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
-		FirstSent: at, ContendedFrom: at, OutageFrom: at, At: at, Class: job.Transient, Cause: job.CauseContention,
+		FirstSent: at, ContendedFrom: at, OutageFrom: at, Opened: at, At: at, Class: job.Transient, Cause: job.CauseContention,
 	}
 }()
 
@@ -335,14 +337,15 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	o := telemetry.Observation{
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
 		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
-		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict,
+		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict, Paused: s.paused,
 	}
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.now()
 		o.Final = true
-		o.TerminalLatency = now.Sub(s.Due())
-		if !s.Envelope.Deadline.IsZero() {
-			o.Lateness = max(now.Sub(s.Envelope.Deadline), 0)
+		due, deadline := s.Clock()
+		o.TerminalLatency = now.Sub(due)
+		if !deadline.IsZero() {
+			o.Lateness = max(now.Sub(deadline), 0)
 		}
 	}
 	h.metrics.Observe(o)

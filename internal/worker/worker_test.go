@@ -173,7 +173,7 @@ func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) e
 // bench is a handler between a ledger and queues in memory, with a clock of its own and one kind,
 // "test", whose job n runs as the test says.
 type bench struct {
-	*testing.T
+	testing.TB
 	worker.Config
 	worker.Dependencies
 	ledger *memory
@@ -185,9 +185,9 @@ type bench struct {
 	ran    atomic.Int64
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	b := &bench{
-		T: t, now: t0, runs: &runs{},
+		TB: t, now: t0, runs: &runs{},
 		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]map[string]time.Time{}},
 		wires:  &wires{sent: map[job.Queue][]lanes.Move{}},
 	}
@@ -201,7 +201,7 @@ func newBench(t *testing.T) *bench {
 	clock := func() time.Time { return b.now }
 	b.Config = config
 	b.Dependencies = worker.Dependencies{
-		Ledger: b.ledger, Lanes: b.wires, Runs: b.runs, Now: clock,
+		Ledger: b.ledger, Lanes: b.wires, Operators: b.runs, Now: clock,
 		Kinds:   job.NewCatalogue(b.kind("test", job.RunLate), b.kind("expiring", job.ExpireLate)),
 		Metrics: telemetry.NewRecorder(&b.out, "acklast", clock),
 		Log:     telemetry.NewLogger(&b.out, 0),

@@ -19,7 +19,16 @@ type Call struct {
 	// Resource is the end of the resource's ARN, such as "table/acklast-ledger", or "*" for an action that
 	// knows no resources. The stack's name in it is "acklast".
 	Resource string `json:"resource"`
+	// Context is what a policy's condition may ask about the call: the partition key of an update that a person's
+	// policy allows for one key alone. Keys of jobs are left out, because each would be another call to replay.
+	Context map[string][]string `json:"context,omitempty"`
 }
+
+// leadingKeys is IAM's name of the partition keys that a call to DynamoDB names.
+const leadingKeys = "dynamodb:LeadingKeys"
+
+// operationsKey is the partition key of the operations table.
+const operationsKey = "pk"
 
 // Record appends every call that comes in from now on to the file, one JSON object a line. The calls are
 // principal's on the stack. Several proxies and processes may record into one file.
@@ -33,7 +42,7 @@ func (p *Proxy) Record(file, principal, stack string) {
 			c.Resource = strings.Replace(c.Resource, stack+"-", "acklast-", 1)
 			line, err := json.Marshal(c)
 			if err != nil {
-				panic(err) // three strings
+				panic(err) // nothing but strings
 			}
 			lines = append(append(lines, line...), '\n')
 		}
@@ -89,6 +98,7 @@ func callsOfDynamoDB(operation string, body []byte) []Call {
 	type part struct{ TableName string }
 	var in struct {
 		TableName, IndexName string
+		Key                  map[string]struct{ S string }
 		RequestItems         map[string]json.RawMessage
 		TransactItems        []map[string]part
 	}
@@ -118,7 +128,11 @@ func callsOfDynamoDB(operation string, body []byte) []Call {
 	if in.TableName == "" {
 		resource = "*"
 	}
-	return []Call{{Action: "dynamodb:" + operation, Resource: resource}}
+	call := Call{Action: "dynamodb:" + operation, Resource: resource}
+	if key, ok := in.Key[operationsKey]; ok && operation == "UpdateItem" {
+		call.Context = map[string][]string{leadingKeys: {key.S}}
+	}
+	return []Call{call}
 }
 
 const lambdaPath = "/2015-03-31/"

@@ -16,6 +16,12 @@ func TestRecordedCallsAreThoseOfIAM(t *testing.T) {
 			"POST", "/", "AmazonSQS.GetQueueUrl", "", `{"QueueName":"s-1-source"}`, "sqs:GetQueueUrl acklast-source"},
 		"an index": {
 			"POST", "/", "DynamoDB_20120810.Query", "", `{"TableName":"s-1-ledger","IndexName":"i"}`, "dynamodb:Query table/acklast-ledger/index/i"},
+		"a key that a condition asks for": {
+			"POST", "/", "DynamoDB_20120810.UpdateItem", "", `{"TableName":"s-1-operations","Key":{"pk":{"S":"switch"},"sk":{"S":"-"}}}`,
+			`dynamodb:UpdateItem table/acklast-operations {"dynamodb:LeadingKeys":["switch"]}`},
+		"a job's key": {
+			"POST", "/", "DynamoDB_20120810.UpdateItem", "", `{"TableName":"s-1-ledger","Key":{"subject":{"S":"r-1"}}}`,
+			"dynamodb:UpdateItem table/acklast-ledger"},
 		"a transaction is its parts": {
 			"POST", "/", "DynamoDB_20120810.TransactWriteItems", "",
 			`{"TransactItems":[{"Update":{"TableName":"s-1-ledger"}},{"ConditionCheck":{"TableName":"s-1-a"}}]}`,
@@ -54,8 +60,13 @@ func TestRecordedCallsAreThoseOfIAM(t *testing.T) {
 			}
 			var want strings.Builder
 			for call := range strings.SplitSeq(c.want, ", ") {
+				call, context, conditional := strings.Cut(call, " {")
 				i := strings.LastIndexByte(call, ' ')
-				want.WriteString(`{"principal":"worker","action":"` + call[:i] + `","resource":"` + call[i+1:] + "\"}\n")
+				want.WriteString(`{"principal":"worker","action":"` + call[:i] + `","resource":"` + call[i+1:] + `"`)
+				if conditional {
+					want.WriteString(`,"context":{` + context)
+				}
+				want.WriteString("}\n")
 			}
 			if string(got) != want.String() {
 				t.Errorf("recorded\n%swant\n%s", got, want.String())

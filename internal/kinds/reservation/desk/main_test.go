@@ -21,6 +21,7 @@ import (
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -65,6 +66,15 @@ type result struct {
 }
 
 func (d *desk) run(args ...string) result {
+	// A file that gets every AWS call of a command, for the check of the policies: see scripts/iam.
+	if file := os.Getenv("ACKLAST_CALLS"); file != "" && d.aws != nil {
+		endpoint := os.Getenv("AWS_ENDPOINT_URL")
+		p := faults.New(endpoint)
+		defer p.Close()
+		p.Record(file, "desk "+args[0], d.stack)
+		d.t.Setenv("AWS_ENDPOINT_URL", p.URL())
+		defer d.t.Setenv("AWS_ENDPOINT_URL", endpoint)
+	}
 	var out, errs bytes.Buffer
 	code := run(d.t.Context(), args, &out, &errs, func(name string) string { return map[string]string{"ACKLAST_STACK": d.stack}[name] })
 	return result{code, out.String(), errs.String()}

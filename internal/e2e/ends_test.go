@@ -1,0 +1,130 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/local/faults"
+)
+
+// stubborn is the binary of a worker whose kinds do not behave.
+var stubborn = sync.OnceValues(func() (string, error) {
+	root, _ := local.FindModule(".")
+	binary := filepath.Join(scratch, "stubborn")
+	return binary, local.Build(context.Background(), root, "./internal/e2e/testdata/stubborn", binary, os.Stderr)
+})
+
+func newStubborn(t *testing.T) *embedded {
+	t.Helper()
+	needsEmbedded(t)
+	binary, err := stubborn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEmbedded(t, func(c *local.Config) { c.WorkerBinary = binary })
+}
+
+// An attempt that hangs, panics or ignores its end is a failed one. It spends its budget, and its job is
+// isolated with its story, while a job beside it is done.
+func TestEveryAttemptHasAnEnd(t *testing.T) {
+	needsEmbedded(t)
+	t.Parallel()
+	for _, c := range []struct {
+		kind  string
+		class job.Class
+		says  string
+	}{
+		{"test.hangs", job.Transient, "took all of its time"},
+		{"test.panics", job.ClassUnknown, "panic: a bug"},
+		{"test.ignores", job.Transient, "did not return when its time was over"},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			e := newStubborn(t)
+			body := `{"kind":"` + c.kind + `","payload":{"id":"` + e.id + `"}}`
+			e.send(body, nil)
+			e.send(`{"kind":"test.behaves","payload":{"id":"`+e.id+`"}}`, nil)
+			e.until("the job is isolated", func() bool { return e.entry(c.kind+"/"+e.id).Status == ledger.Isolated })
+			got := e.entry(c.kind + "/" + e.id)
+			if got.Attempts != e.settings.MaxAttempts {
+				t.Errorf("%d attempts, want %d", got.Attempts, e.settings.MaxAttempts)
+			}
+			if got.Cause != job.CauseAttempts || got.LastClass != c.class {
+				t.Errorf("isolated as %s by %s, want %s by attempts", got.LastClass, got.Cause, c.class)
+			}
+			if !strings.Contains(got.LastError, c.says) {
+				t.Errorf("the last error is %q, want %q in it", got.LastError, c.says)
+			}
+			if m := e.fromDLQ(body); m.Memory.Attempt != e.settings.MaxAttempts {
+				t.Errorf("memory %+v", m.Memory)
+			}
+			e.until("the other job is done", func() bool { return e.entry("test.behaves/"+e.id).Status == ledger.Done })
+			if log := e.logs.String(); strings.Contains(log, "Task timed out") {
+				t.Error("an invocation did not answer in time")
+			}
+		})
+	}
+}
+
+// A service accepts each request and never answers, one operation after the other. Every invocation
+// answers in time all the same, and what it was about is done once the service answers again.
+func TestAServiceThatNeverAnswers(t *testing.T) {
+	needsEmbedded(t)
+	t.Parallel()
+	for _, operation := range []string{"TransactWriteItems", "GetItem", "SendMessageBatch", "ChangeMessageVisibilityBatch"} {
+		t.Run(operation, func(t *testing.T) {
+			e := newEmbedded(t)
+			late := e.place(e.hold("late", 1, 0)) // its answers are lost
+			missing := e.hold("missing", 1, 0)    // its isolation is sent
+			held := make(chan struct{}, 1000)
+			answers := e.faults.Add(faults.Rule{Operation: operation, Fault: faults.HoldAnswer(func() { held <- struct{}{} })})
+			e.send(e.body(missing), nil)
+			sends := func() {}
+			if operation == "ChangeMessageVisibilityBatch" { // it is called for what is left only
+				sends = e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(400, "InvalidParameterValue", "no")})
+			}
+			if operation == "GetItem" { // what comes back without its memory is looked up
+				back := []lanes.Move{{Message: job.Message{Body: e.body(late)}}}
+				if err := e.queues.Send(t.Context(), job.Recovery, back)[0]; err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				<-held
+			}
+			answers()
+			sends()
+			e.ends(late, ledger.Done)
+			e.ends(missing, ledger.Isolated)
+			e.fromDLQ(e.body(missing))
+			e.dry()
+			e.wantAvailable(100)
+			if log := e.logs.String(); strings.Contains(log, "Task timed out") {
+				t.Error("an invocation did not answer in time")
+			}
+		})
+	}
+}
+
+// During a roll-out an older worker may get a newer producer's job: it waits one hop for a newer worker.
+func TestAKindThatNobodyKnows(t *testing.T) {
+	e := newEmbedded(t)
+	body := `{"kind":"from.tomorrow","payload":{"id":"` + e.id + `"}}`
+	e.send(body, nil)
+	m := e.fromDLQ(body)
+	if m.Memory.Class != job.Rejected || !strings.Contains(m.Memory.Error, "unknown kind") {
+		t.Errorf("memory %+v", m.Memory)
+	}
+	if waited := m.Memory.At.Sub(m.Memory.FirstSent); waited < e.settings.RolloutWait {
+		t.Errorf("isolated after %v, before a roll-out of %v could be over", waited, e.settings.RolloutWait)
+	}
+	e.dry()
+	e.wantDLQ(1)
+}

@@ -1,0 +1,51 @@
+package redrive_test
+
+import (
+	"testing"
+
+	"acklast/internal/redrive"
+)
+
+func TestPauseOfAKind(t *testing.T) {
+	b := newBench(t)
+	paused := func() []string {
+		t.Helper()
+		names, err := (redrive.Operators{Table: table{b.world}}).Paused(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	name := b.kinds.Names()[0]
+	if got := paused(); len(got) != 0 {
+		t.Errorf("paused %q before anybody did", got)
+	}
+	b.refused(redrive.Request{Action: "pause", Kind: name}, "needs a name (by) and a reason")
+	b.refused(redrive.Request{Action: "pause", By: "ada", Reason: "r"}, "needs a kind")
+	b.refused(redrive.Request{Action: "pause", Kind: "typo", By: "ada", Reason: "r"}, "nobody knows the kind")
+	b.refused(redrive.Request{Action: "unpause", Kind: name, By: "ada", Reason: "r"}, "is not paused")
+	if got := paused(); len(got) != 0 {
+		t.Errorf("a refusal paused %q", got)
+	}
+
+	b.must(redrive.Request{Action: "pause", Kind: name, By: "ada", Reason: "a wrong template"})
+	if got := paused(); len(got) != 1 || got[0] != name {
+		t.Errorf("paused %q, want %q", got, name)
+	}
+	var told *redrive.Pause
+	for _, k := range b.must(redrive.Request{Action: "kinds"}).Kinds {
+		if k.Kind == name {
+			told = k.Paused
+		} else if k.Paused != nil {
+			t.Errorf("%s is paused too", k.Kind)
+		}
+	}
+	if told == nil || told.By != "ada" || told.Reason != "a wrong template" {
+		t.Errorf("told %+v", told)
+	}
+
+	b.must(redrive.Request{Action: "unpause", Kind: name, By: "bob", Reason: "mended"})
+	if got := paused(); len(got) != 0 {
+		t.Errorf("still paused: %q", got)
+	}
+}

@@ -1,0 +1,391 @@
+package worker_test
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/retry"
+	"acklast/internal/telemetry"
+	"acklast/internal/worker"
+)
+
+// warm is one warm process: its handler stays from one batch to the next.
+func (b *bench) warm() func(...events.SQSMessage) {
+	h := worker.New(b.Config, b.Dependencies)
+	return func(records ...events.SQSMessage) {
+		b.Helper()
+		b.out.Reset()
+		if r, err := h.Handle(b.Context(), events.SQSEvent{Records: records}); err != nil || len(r.BatchItemFailures) > 0 {
+			b.Fatalf("failed %v, %v\n%s", r.BatchItemFailures, err, b.out.String())
+		}
+	}
+}
+
+func other(id string) string { return fmt.Sprintf(`{"kind":"expiring","payload":{"ID":%q}}`, id) }
+
+// A paused kind's jobs wait. They spend no attempt and make no entry, and the other kinds run.
+func TestAPausedKindWaits(t *testing.T) {
+	b := newBench(t)
+	b.runs.paused = []string{"test"}
+	handle := b.warm()
+	handle(b.record("m1", body("1")), b.record("m2", other("2")))
+	if b.ran.Load() != 1 || b.ledger.entries["expiring/2"].Status != ledger.Done {
+		t.Errorf("%d ran; entries %+v", b.ran.Load(), b.ledger.entries)
+	}
+	if _, is := b.ledger.entries["test/1"]; is {
+		t.Error("the paused job has an entry")
+	}
+	m := b.last(job.Recovery, 1)
+	if m.Delay != 5*time.Minute || m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 {
+		t.Errorf("deferred for %v with %+v", m.Delay, m.Message.Memory)
+	}
+
+	// It is asked once in fifteen seconds.
+	handle(b.record("m3", body("3")))
+	if b.runs.pausesAsked != 1 {
+		t.Errorf("asked %d times", b.runs.pausesAsked)
+	}
+	b.runs.paused = nil
+	b.now = b.now.Add(15 * time.Second)
+	handle(b.back("m4", m))
+	if b.runs.pausesAsked != 2 || b.ledger.entries["test/1"].Status != ledger.Done {
+		t.Errorf("asked %d times; entry %+v", b.runs.pausesAsked, b.ledger.entries["test/1"])
+	}
+}
+
+func TestUnreadablePausesPauseNothing(t *testing.T) {
+	b := newBench(t)
+	b.runs.paused, b.runs.unreadable = []string{"test"}, errors.New("throttled")
+	b.warm()(b.record("m1", body("1")))
+	if b.ledger.entries["test/1"].Status != ledger.Done {
+		t.Errorf("entry %+v", b.ledger.entries["test/1"])
+	}
+}
+
+// throttledBy makes the jobs of kind test be refused while refused says so.
+func (b *bench) throttledBy(refused func() time.Duration) {
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		if d.Envelope.Kind == "test" {
+			if after := refused(); after >= 0 {
+				return job.Result{Err: &job.Failure{Class: job.Throttled, RetryAfter: after, Err: errors.New("429")}}
+			}
+		}
+		return b.ledger.commit(d, b.Rules, b.now)
+	}
+}
+
+const accepted = time.Duration(-1)
+
+// After a refusal nothing of the kind starts until the dependency's own word is over. Then one attempt finds
+// out, and the rest waits for what it comes to.
+func TestAThrottledKindWaitsBeforeItsAttempt(t *testing.T) {
+	b := newBench(t)
+	answer := 20 * time.Second
+	b.throttledBy(func() time.Duration { return answer })
+	handle := b.warm()
+	handle(b.record("m1", body("1")))
+	handle(b.record("m2", body("2")), b.record("m3", body("3")), b.record("m4", other("4")))
+	if b.ran.Load() != 2 {
+		t.Errorf("%d ran, want the first and the one of another kind", b.ran.Load())
+	}
+	for i, m := range b.wires.sent[job.Recovery][1:] {
+		if m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 || m.Delay < answer || m.Delay > answer+3*time.Second {
+			t.Errorf("job %d is deferred for %v with %+v", i, m.Delay, m.Message.Memory)
+		}
+	}
+	if d, e := b.wires.sent[job.Recovery][1].Delay, b.wires.sent[job.Recovery][2].Delay; d == e {
+		t.Errorf("both come back after %v", d)
+	}
+
+	b.now, answer = b.now.Add(answer), accepted
+	handle(b.record("m5", body("5")), b.record("m6", body("6")))
+	if b.ran.Load() != 3 {
+		t.Errorf("%d ran, want one more, which finds out", b.ran.Load())
+	}
+	// Once the dependency has refused nothing for ten minutes, nothing is held back.
+	b.now = b.now.Add(10*time.Minute + time.Second)
+	var many []events.SQSMessage
+	for i := range 10 {
+		many = append(many, b.record(fmt.Sprint("n", i), body(fmt.Sprint("n", i))))
+	}
+	handle(many...)
+	if b.ran.Load() != 13 {
+		t.Errorf("%d ran, want all", b.ran.Load())
+	}
+}
+
+// A dependency that refuses everything is asked less and less often, down to once a minute.
+func TestADeadQuotaIsAskedRarely(t *testing.T) {
+	b := newBench(t)
+	b.throttledBy(func() time.Duration { return 0 })
+	handle := b.warm()
+	for i := range 3600 {
+		handle(b.record("m", body(fmt.Sprint(i))))
+		b.now = b.now.Add(time.Second)
+	}
+	if n := b.ran.Load(); n < 60 || n > 70 {
+		t.Errorf("%d attempts in an hour, want 60 and the few that slowed it down", n)
+	}
+}
+
+// A day's Retry-After must not stop the kind for a day: it may be about one recipient.
+func TestAProbeGoesWithinAHop(t *testing.T) {
+	b := newBench(t)
+	answer := 24 * time.Hour
+	b.throttledBy(func() time.Duration { return answer })
+	handle := b.warm()
+	handle(b.record("m1", body("1")))
+	answer, b.now = accepted, b.now.Add(retry.ThrottledCap)
+	handle(b.record("m2", body("2")))
+	if b.ran.Load() != 2 {
+		t.Errorf("%d ran", b.ran.Load())
+	}
+}
+
+// Slow refusals must not take the whole batch's time: half of its records at most are a throttled kind's.
+func TestAThrottledKindGetsHalfOfABatch(t *testing.T) {
+	b := newBench(t)
+	answer := time.Duration(0)
+	b.throttledBy(func() time.Duration { return answer })
+	handle := b.warm()
+	for range 300 { // fast enough that its pace would allow a whole batch
+		answer = accepted
+		handle(b.record("f", body(fmt.Sprint("f", b.ran.Load()))))
+	}
+	answer = 0
+	handle(b.record("m1", body("1")))
+	answer, b.now = accepted, b.now.Add(30*time.Second)
+	before := b.ran.Load()
+	var records []events.SQSMessage
+	for i := range 8 {
+		records = append(records, b.record(fmt.Sprint("n", i), body(fmt.Sprint("n", i))))
+	}
+	handle(append(records, b.record("o1", other("o1")), b.record("o2", other("o2")))...)
+	if ran := b.ran.Load() - before; ran != 5+2 {
+		t.Errorf("%d ran, want half of ten, and the two of the other kind", ran)
+	}
+}
+
+// PerSecond is shared by the processes that the lanes' caps allow.
+func TestAKindsOwnRate(t *testing.T) {
+	b := newBench(t)
+	k := b.kind("test", job.RunLate)
+	k.PerSecond = 20
+	b.Kinds = job.NewCatalogue(k)
+	b.Processes = 10
+	handle := b.warm()
+	ran := func(d time.Duration) int64 {
+		b.now = b.now.Add(d)
+		before := b.ran.Load()
+		var records []events.SQSMessage
+		for i := range 10 {
+			id := fmt.Sprint(b.now.UnixNano(), "-", i)
+			records = append(records, b.record(id, body(id)))
+		}
+		handle(records...)
+		return b.ran.Load() - before
+	}
+	if n := ran(0); n != 1 {
+		t.Errorf("%d ran at once", n)
+	}
+	if n := ran(time.Second); n != 2 {
+		t.Errorf("%d ran after a second, want 20 / 10", n)
+	}
+	if n := ran(time.Hour); n != 2 {
+		t.Errorf("%d ran after an hour: what was not used is not saved up", n)
+	}
+}
+
+// provider accepts so many requests a second, with as many saved up at most.
+type provider struct {
+	perSecond, tokens float64
+	at, last          time.Time
+	calls, sent       int
+}
+
+func (p *provider) send(now time.Time) bool {
+	p.calls++
+	p.tokens, p.at = min(p.tokens+now.Sub(p.at).Seconds()*p.perSecond, p.perSecond), now
+	if p.tokens < 1 {
+		return false
+	}
+	p.tokens--
+	p.sent++
+	p.last = now
+	return true
+}
+
+// arrivals are messages that become visible, in order of time.
+type arrivals []arrival
+type arrival struct {
+	at   time.Time
+	n    int
+	lane job.Queue
+	move lanes.Move
+}
+
+func (a arrivals) Len() int           { return len(a) }
+func (a arrivals) Less(i, j int) bool { return cmp.Or(a[i].at.Compare(a[j].at), a[i].n-a[j].n) < 0 }
+func (a arrivals) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *arrivals) Push(x any)        { *a = append(*a, x.(arrival)) }
+func (a *arrivals) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// Many reminders meet a provider that takes 14 a second: every one is sent, and few calls are refused.
+// make bench does it with 50,000.
+func TestManyAgainstASmallQuota(t *testing.T) {
+	if raceDetector {
+		t.Skip("the simulation is one goroutine; make test runs this test without the race detector as well")
+	}
+	for _, after := range []time.Duration{0, time.Second} {
+		b := newBench(t)
+		d := b.drain(3_000, 14, after)
+		t.Logf("Retry-After %v: %s", after, d)
+		if d.sent != 3_000 {
+			t.Errorf("%d were sent", d.sent)
+		}
+		if d.calls > 5*d.sent {
+			t.Errorf("%d calls for %d sends", d.calls, d.sent)
+		}
+	}
+}
+
+func BenchmarkFiftyThousandAgainstASmallQuota(b *testing.B) {
+	for _, after := range []time.Duration{0, time.Second} {
+		b.Run(fmt.Sprint("RetryAfter=", after), func(b *testing.B) {
+			for b.Loop() {
+				d := newBench(b).drain(50_000, 14, after)
+				if d.sent != 50_000 || d.took > 48*time.Hour {
+					b.Fatal(d)
+				}
+				b.ReportMetric(float64(d.calls)/float64(d.sent), "calls/send")
+				b.ReportMetric(float64(d.waits)/float64(d.sent), "waits/send")
+				b.ReportMetric(d.took.Hours(), "h")
+			}
+		})
+	}
+}
+
+// drained is how a backlog ended.
+type drained struct {
+	calls, sent, waits int
+	took               time.Duration
+}
+
+func (d drained) String() string {
+	return fmt.Sprintf("%d sent after %v; %.2f calls and %.1f waits for each", d.sent, d.took.Round(time.Second),
+		float64(d.calls)/float64(d.sent), float64(d.waits)/float64(d.sent))
+}
+
+// drain simulates how a backlog of reminders, due within 48 hours, meets a provider that takes so many a second.
+// Pollers of both lanes work side by side, each with a process of its own. No job may be isolated.
+func (b *bench) drain(reminders int, perSecond float64, after time.Duration) drained {
+	const takes = 100 * time.Millisecond // a batch
+	b.Metrics = telemetry.NewRecorder(io.Discard, "acklast", func() time.Time { return b.now })
+	b.Dependencies.Log = telemetry.NewLogger(io.Discard, 100)
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a simulation
+	b.Random = random.Float64
+	p := &provider{perSecond: perSecond, tokens: perSecond, at: b.now}
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		b.ledger.mu.Lock() // the batch's records run side by side
+		ok := p.send(b.now)
+		b.ledger.mu.Unlock()
+		if !ok {
+			return job.Result{Err: &job.Failure{Class: job.Throttled, RetryAfter: after, Err: errors.New("429")}}
+		}
+		return b.ledger.commit(d, b.Rules, b.now)
+	}
+	b.Concurrency = 1 // side by side a batch would read the clock of one moment anyway
+	var waiting arrivals
+	n := 0
+	push := func(at time.Time, lane job.Queue, m lanes.Move) {
+		n++
+		heap.Push(&waiting, arrival{at, n, lane, m})
+	}
+	deadline := b.now.Add(48 * time.Hour)
+	for i := range reminders {
+		push(b.now, job.Source, lanes.Move{Message: job.Message{
+			Body: fmt.Sprintf(`{"kind":"test","deadline":%q,"payload":{"ID":"%d"}}`, deadline.Format(time.RFC3339), i)}})
+	}
+	type poller struct {
+		lane job.Queue
+		free time.Time
+		h    *worker.Handler
+	}
+	var pollers []*poller
+	for i := range 55 {
+		lane := job.Source
+		if i < 5 {
+			lane = job.Recovery
+		}
+		pollers = append(pollers, &poller{lane, b.now, worker.New(b.Config, b.Dependencies)})
+	}
+	queues := map[job.Queue][]arrival{}
+	began, deferrals := b.now, 0
+	for waiting.Len() > 0 || len(queues[job.Source])+len(queues[job.Recovery]) > 0 {
+		for waiting.Len() > 0 && !waiting[0].at.After(b.now) {
+			one := heap.Pop(&waiting).(arrival)
+			queues[one.lane] = append(queues[one.lane], one)
+		}
+		next := b.now.Add(time.Hour)
+		if waiting.Len() > 0 {
+			next = waiting[0].at
+		}
+		for _, po := range pollers {
+			q := queues[po.lane]
+			if len(q) == 0 {
+				continue
+			}
+			if po.free.After(b.now) {
+				if po.free.Before(next) {
+					next = po.free
+				}
+				continue
+			}
+			batch := q[:min(10, len(q))]
+			queues[po.lane] = q[len(batch):]
+			var event events.SQSEvent
+			for _, one := range batch {
+				r := b.record(fmt.Sprint("m", one.n), one.move.Message.Body)
+				if one.lane == job.Recovery {
+					r = b.back(fmt.Sprint("m", one.n), one.move)
+				}
+				event.Records = append(event.Records, r)
+			}
+			if r, err := po.h.Handle(b.Context(), event); err != nil || len(r.BatchItemFailures) > 0 {
+				b.Fatalf("failed %v, %v", r.BatchItemFailures, err)
+			}
+			po.free = b.now.Add(takes)
+			for lane, moves := range b.wires.sent {
+				for _, m := range moves {
+					if lane == job.DLQ {
+						b.Fatalf("isolated after %v: %+v", b.now.Sub(began), m.Message.Memory)
+					}
+					deferrals++
+					push(b.now.Add(m.Delay), lane, m)
+				}
+			}
+			clear(b.wires.sent)
+			if len(queues[po.lane]) > 0 && po.free.Before(next) {
+				next = po.free
+			}
+		}
+		b.now = next
+	}
+	return drained{p.calls, p.sent, deferrals, p.last.Sub(began)}
+}
