@@ -123,6 +123,25 @@ func TestRedriveCommands(t *testing.T) {
 	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
 		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
 	}
+
+	// A lane that is paused is named while the run waits for it.
+	user.must("send", `{"kind":"reservation.expire","payload":{"reservationId":"r-2","commandId":"h-1","resourceId":"room","units":1}}`)
+	eventually(t, 20e9, func() bool {
+		seen = decode[redrive.Response](t, user.must("dlq", "--output", "json"))
+		return len(seen.Groups) == 1
+	}, func() string { return r.stderr.String() })
+	user.must("pause", "recovery")
+	said := new(buffer)
+	ended := make(chan result, 1)
+	go func() {
+		ended <- user.runContext(t.Context(), said, "redrive", "run", "--only", "reservation.expire/r-2/h-1", "--reason", "x", "--yes")
+	}()
+	eventually(t, 20e9, func() bool { return strings.Contains(said.String(), "The recovery lane is paused") }, said.String)
+	user.must("redrive", "stop", latest)
+	if got := <-ended; got.code != exitStopped || !strings.Contains(got.stdout, "halted stopped") {
+		t.Errorf("stopped: exit code %d\n%s", got.code, got.stdout)
+	}
+	user.must("resume", "recovery")
 }
 
 // The samples work as they are typed with the AWS CLI, which names function and alias in one and escapes the colon.

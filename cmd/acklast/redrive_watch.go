@@ -76,8 +76,19 @@ func waitsForJobs(run *redrive.Run) bool {
 	return false
 }
 
-// sayPaused says that the recovery lane is paused, if it is: nothing that a run sends is run then.
-func (a *app) sayPaused(ctx context.Context, g *governor) bool {
+// sayPaused says that the recovery lane or a kind is paused, if one is: what a run sends waits then.
+func (a *app) sayPaused(ctx context.Context, g *governor) (said bool) {
+	resp, err := g.ask(ctx, redrive.Request{Action: "kinds"})
+	for _, kind := range resp.Kinds {
+		if err == nil && kind.Paused != nil {
+			said = true
+			say(a.stderr, "\nThe kind %s is paused, so its jobs wait: acklast resume --kind %s --reason WHY\n", plain(kind.Kind), plain(kind.Kind))
+		}
+	}
+	return a.laneIsPaused(ctx, g) || said
+}
+
+func (a *app) laneIsPaused(ctx context.Context, g *governor) bool {
 	arn, err := g.queueARN(ctx, g.names.RecoveryQueue)
 	if err != nil {
 		return false // it is only a hint
