@@ -46,7 +46,7 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
 		key := ""
 		if byKey {
-			key = s.readBody(m).read.Key
+			key = s.readBody(ctx, m).read.Key
 		}
 		if wanted[m.ID] || key != "" && slices.Contains(req.Jobs, key) {
 			delete(wanted, m.ID)
@@ -123,13 +123,13 @@ func (s *Service) selected(ctx context.Context, req Request) ([]item, error) {
 // discardOne ends one job: audit with the payload, then the entry, then the message.
 func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
 	c := s.joined(ctx, m)
-	if c.lookErr != nil {
-		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
-	}
 	refused := func(why string) Result { return Result{Message: m.ID, Job: c.read.Key, Result: "refused", Why: why} }
 	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
-	if a == InProgress {
+	switch a {
+	case InProgress:
 		return refused(why), nil
+	case Unsure:
+		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: why}, nil
 	}
 	line := AuditRecord{
 		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.names.DLQ,

@@ -278,7 +278,7 @@ func TestResendAfterALostAnswer(t *testing.T) {
 		run := b.discards(id)
 		plan := b.must(redrive.Request{Action: "resend", Run: run, Message: id, By: "ada", Reason: "r"}).Plan
 		b.approved(plan)
-		b.half = func(call string) (error, error) { return nil, errOutage }
+		b.half = func(string) (error, error) { return nil, errOutage }
 		b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltCall, "nothing of a cohort was confirmed")
 		effects := map[string]int{}
 		b.half, b.run = nil, completes(effects)
