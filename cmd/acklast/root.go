@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,10 @@ type app struct {
 	now            func() time.Time
 
 	profile, region, endpoint, stack, output string
+
+	// typed is what was typed on a.stdin; person says whether a person sits there.
+	typed  *bufio.Reader
+	person func() bool
 
 	// started says that a command itself has begun; before that, an error is about the command line.
 	started bool
@@ -85,7 +91,17 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newAudit(a),
 		newVersion(a),
 	)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80")) // and all below it
+	narrow(root)
 	return root
+}
+
+// narrow lets the help of a command and of those below it keep 80 columns.
+func narrow(cmd *cobra.Command) {
+	cmd.Long = reflow(cmd.Long, defaultColumns)
+	for _, sub := range cmd.Commands() {
+		narrow(sub)
+	}
 }
 
 // starting makes a command's RunE: what f returns is no longer about the command line.
