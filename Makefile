@@ -50,7 +50,7 @@ bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (s
 	$(GO) test ./internal/worker -run '^$$' -bench FiftyThousand -benchtime 1x -v
 	$(GO) vet -tags bench ./internal/e2e
 	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
-	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -v
+	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -timeout 60m -v
 
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)

@@ -142,20 +142,7 @@ type delivered struct {
 func (w *world) deliver(ctx context.Context, messages ...job.Message) []delivered {
 	var event events.SQSEvent
 	for _, m := range messages {
-		r := events.SQSMessage{
-			MessageId: m.ID, ReceiptHandle: m.ID, Body: m.Body,
-			EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:" + topology.NamesOf(checkStack).SourceQueue,
-			Attributes: map[string]string{
-				"ApproximateReceiveCount": "1", "SentTimestamp": strconv.FormatInt(m.SentAt.UnixMilli(), 10),
-			},
-		}
-		if a, err := m.Memory.Encode(); err == nil && m.Memory != (job.Memory{}) {
-			r.EventSourceARN = "arn:aws:sqs:us-east-1:000000000000:" + topology.NamesOf(checkStack).RecoveryQueue
-			r.MessageAttributes = map[string]events.SQSMessageAttribute{
-				job.MemoryAttribute: {DataType: a.Type, StringValue: &a.String},
-			}
-		}
-		event.Records = append(event.Records, r)
+		event.Records = append(event.Records, asRecord(m))
 	}
 	_, _ = w.handler.Handle(ctx, event) // says only that everything was left, which the outcomes tell too
 	all := make([]delivered, len(messages))
@@ -163,6 +150,24 @@ func (w *world) deliver(ctx context.Context, messages ...job.Message) []delivere
 		all[i] = w.told.of(m.ID)
 	}
 	return all
+}
+
+// asRecord is a message as Lambda delivers it: from the recovery lane if it has been handled before.
+func asRecord(m job.Message) events.SQSMessage {
+	r := events.SQSMessage{
+		MessageId: m.ID, ReceiptHandle: m.ID, Body: m.Body,
+		EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:" + topology.NamesOf(checkStack).SourceQueue,
+		Attributes: map[string]string{
+			"ApproximateReceiveCount": "1", "SentTimestamp": strconv.FormatInt(m.SentAt.UnixMilli(), 10),
+		},
+	}
+	if a, err := m.Memory.Encode(); err == nil && m.Memory != (job.Memory{}) {
+		r.EventSourceARN = "arn:aws:sqs:us-east-1:000000000000:" + topology.NamesOf(checkStack).RecoveryQueue
+		r.MessageAttributes = map[string]events.SQSMessageAttribute{
+			job.MemoryAttribute: {DataType: a.Type, StringValue: &a.String},
+		}
+	}
+	return r
 }
 
 // runBatches hands the jobs that share something to the kind's batch form, if it has one.

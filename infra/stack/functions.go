@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -126,9 +127,9 @@ func newFunction(st *Stack, id, name string, code Code, props *awslambda.Functio
 	props.Role = f.role
 	props.LogGroup = f.logs
 	props.LoggingFormat = awslambda.LoggingFormat_JSON
-	// Lambda drops lines below these levels. Metrics are lines of the one level that always passes;
-	// the report that ends every invocation is INFO.
-	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(st.props.LogLevel.String())
+	// Lambda drops lines below these levels. Metrics count as INFO, as does the report that ends every
+	// invocation, so the filter is never higher: the logger itself drops what is below the setting.
+	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(min(st.props.LogLevel, slog.LevelInfo).String())
 	props.SystemLogLevelV2 = awslambda.SystemLogLevel_INFO
 	props.Tracing = awslambda.Tracing_ACTIVE
 	if st.props.NoTracing {

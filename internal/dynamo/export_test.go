@@ -17,3 +17,6 @@ var (
 	Marshal   = marshal
 	Unmarshal = unmarshal
 )
+
+// GroupTries is how often a group's transaction is tried in place.
+const GroupTries = groupTries

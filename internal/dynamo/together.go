@@ -15,6 +15,13 @@ import (
 // maxItems is DynamoDB's limit of one transaction.
 const maxItems = 100
 
+// A group is tried more often in place than a single job: deferred, its jobs would come back at different
+// times and conflict one by one. All its pauses together are a second or two.
+const (
+	groupTries  = 10
+	groupPauses = 4 // the pause doubles so often
+)
+
 // Part is one job of a transaction that completes several: its completion and its own items.
 type Part struct {
 	Completion ledger.Completion
@@ -33,7 +40,7 @@ type Part struct {
 //	all ─▶ one transaction ─▶ committed
 //	              │ refused: entries, own items          ─▶ these are out, the others again
 //	              │ refused: a shared item, nothing else ─▶ all are refused
-//	              │ conflict, three times                ─▶ all are contended
+//	              │ conflict, ten times                  ─▶ all are contended
 //	              └ no reasons, or a request that DynamoDB does not take ─▶ one by one
 func (s *Store) CommitTogether(ctx context.Context, parts []Part, shared func(active []int) []types.TransactWriteItem) []error {
 	g := &group{store: s, parts: parts, shared: shared, errs: make([]error, len(parts))}
@@ -113,11 +120,11 @@ func (g *group) commit(ctx context.Context, active []int) {
 			return
 		}
 		s.opts.OnConflict()
-		if try == tries {
+		if try == groupTries {
 			g.fill(active, err)
 			return
 		}
-		if err := s.wait(ctx, try); err != nil {
+		if err := s.wait(ctx, min(try, groupPauses)); err != nil {
 			g.fill(active, err)
 			return
 		}

@@ -176,7 +176,7 @@ func testTogetherWithoutReasons(b *bench) {
 func testTogetherConflict(b *bench) {
 	c := newCrowd(b, 2)
 	const none, conflict = "None", "TransactionConflict"
-	b.fail("TransactWriteItems", storeTries, faults.CancelTransaction(none, none, none, none, conflict))
+	b.fail("TransactWriteItems", dynamo.GroupTries, faults.CancelTransaction(none, none, none, none, conflict))
 	errs := c.store.CommitTogether(c.Context(), c.parts, c.shared("100"))
 	for i, err := range errs {
 		if !errors.Is(err, ledger.ErrContended) {

@@ -24,7 +24,7 @@ func TestCallsOnTheWire(t *testing.T) {
 	for i := range n {
 		good = append(good, e.place(e.hold(fmt.Sprint("good-", i), 1, 0)))
 	}
-	e.faults.Reset()
+	e.forgetCalls()
 	invocations.Store(0)
 	e.env.Resume(job.Source)
 	for _, h := range good {
@@ -35,7 +35,7 @@ func TestCallsOnTheWire(t *testing.T) {
 	if batches >= n {
 		t.Errorf("%d expiries came in %d batches, so no batch had two to share", n, batches)
 	}
-	if got, want := e.faults.Calls(), map[string]int{"TransactWriteItems": batches}; !maps.Equal(got, want) {
+	if got, want := e.calls(), map[string]int{"TransactWriteItems": batches}; !maps.Equal(got, want) {
 		t.Errorf("%d expiries in %d batches made the calls %v, want %v", n, batches, got, want)
 	}
 
@@ -45,14 +45,14 @@ func TestCallsOnTheWire(t *testing.T) {
 		bad = append(bad, h)
 		e.send(e.body(h), nil)
 	}
-	e.faults.Reset()
+	e.forgetCalls()
 	invocations.Store(0)
 	e.env.Resume(job.Source)
 	for _, h := range bad {
 		e.ends(h, ledger.Isolated)
 	}
 	e.dry()
-	if got := e.faults.Calls(); got["SendMessageBatch"] == 0 || got["SendMessageBatch"] > int(invocations.Load()) || got["DeleteMessageBatch"]+got["SendMessage"] > 0 {
+	if got := e.calls(); got["SendMessageBatch"] == 0 || got["SendMessageBatch"] > int(invocations.Load()) || got["DeleteMessageBatch"]+got["SendMessage"] > 0 {
 		t.Errorf("%d isolations in %d batches made the calls %v", n, invocations.Load(), got)
 	}
 	if d := e.depth(job.DLQ); d.Visible != n {

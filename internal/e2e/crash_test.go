@@ -137,7 +137,7 @@ func TestASuspectThatBehaves(t *testing.T) {
 		t.Errorf("entry %+v", got)
 	}
 	e.dry()
-	if calls := e.faults.Calls(); calls["DeleteMessageBatch"] == 0 {
+	if calls := e.calls(); calls["DeleteMessageBatch"] == 0 {
 		t.Errorf("no suspect was deleted ahead: %v", calls)
 	}
 	e.wantDLQ(0)

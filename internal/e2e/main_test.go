@@ -19,6 +19,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -274,6 +275,35 @@ type embedded struct {
 	faults *faults.Proxy // between the worker and AWS
 	tally  *local.Tally
 	logs   *lockedBuffer
+	// pauseReads counts the worker's reads of paused kinds: one in 15 s for each process.
+	pauseReads atomic.Int64
+}
+
+// calls are the worker's calls by operation, without its reads of paused kinds: when those come is no matter
+// of the jobs.
+func (e *embedded) calls() map[string]int {
+	calls := e.faults.Calls()
+	if calls["GetItem"] -= int(e.pauseReads.Load()); calls["GetItem"] == 0 {
+		delete(calls, "GetItem")
+	}
+	return calls
+}
+
+// forgetCalls forgets the calls and every rule.
+func (e *embedded) forgetCalls() {
+	e.faults.Reset()
+	e.pauseReads.Store(0)
+	e.countPauseReads(e.names.Stack)
+}
+
+func (e *embedded) countPauseReads(stack string) {
+	table := []byte(topology.NamesOf(stack).OperationsTable)
+	e.faults.Add(faults.Rule{Operation: "GetItem", Match: func(body []byte) bool {
+		if bytes.Contains(body, table) && bytes.Contains(body, []byte(`"pauses"`)) {
+			e.pauseReads.Add(1)
+		}
+		return false
+	}})
 }
 
 type lockedBuffer struct {
@@ -311,6 +341,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, op
 		WorkerEndpoint: func(endpoint string) string {
 			e.faults = faults.New(endpoint)
 			record(e.faults, "worker", stack)
+			e.countPauseReads(stack)
 			t.Cleanup(e.faults.Close)
 			return e.faults.URL()
 		},

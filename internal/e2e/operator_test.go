@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
@@ -175,10 +177,21 @@ func TestOperatorPausesAKind(t *testing.T) {
 	resume := sync.OnceFunc(func() { o.wants(0, "resume", "--kind", reservation.KindName, "--reason", "mended", "--by", "ada") })
 	defer resume()
 	o.wantSaid(o.wants(0, "status"), "is paused since")
-	h := o.place(o.hold("waits", 1, 0))
-	o.until("the job waits on the recovery lane", func() bool {
-		d := o.depth(job.Recovery)
-		return d.Delayed+d.Visible+d.InFlight > 0
+	// A process may rely for some seconds on what it was told before.
+	var h reservation.Hold
+	n := 0
+	o.until("a job waits on the recovery lane", func() bool {
+		n++
+		h = o.place(o.hold(fmt.Sprint("waits-", n), 1, 0))
+		for {
+			if o.entry(o.key(h)).Status == ledger.Done {
+				return false
+			}
+			if d := o.depth(job.Recovery); d.Delayed+d.Visible+d.InFlight > 0 {
+				return true
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	})
 	o.wantState(h, reservation.Held)
 	resume()

@@ -113,7 +113,7 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 	key := e.remind(p, 1)
 	got := e.comesTo(key, ledger.Done)
 	e.dry()
-	if calls := fmt.Sprint(e.faults.Calls()); calls != "map[GetItem:1 UpdateItem:2]" {
+	if calls := fmt.Sprint(e.calls()); calls != "map[GetItem:1 UpdateItem:2]" {
 		t.Errorf("the worker's calls: %s", calls)
 	}
 	a := e.wantAccepted(p, 1)

@@ -75,6 +75,9 @@ func (d *drive) settleLost(ctx context.Context, lost []target) error {
 		}
 		lines = append(lines, line)
 	}
+	if len(lines) == 0 {
+		return nil
+	}
 	if err := d.s.record(ctx, lines); err != nil {
 		return err
 	}

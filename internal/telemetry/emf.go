@@ -101,18 +101,12 @@ func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []value
 	}
 }
 
-// line appends one EMF document.
-//
-// The level and the timestamp are not EMF's. With Lambda's JSON log format, a line without a valid
-// level and a valid RFC 3339 timestamp counts as INFO, and a function whose application log level is
-// WARN would lose its metrics, and so its alarms, without any sign. FATAL is the one level that no
-// setting of the filter drops; it says nothing about the worker. Queries for fatal lines exclude
-// those that have "_aws".
+// line appends one EMF document. It has no level: for Lambda's filter it then counts as INFO, which passes,
+// since the stack leaves that filter at INFO or below and the logger drops what is not to be logged. A level
+// would mislead: no invocation has a fatal error because it has metrics.
 func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values) {
 	b := r.buf
-	b = append(b, `{"`+keyLevel+`":"FATAL","`+keyTimestamp+`":"`...)
-	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
-	b = append(b, `","_aws":{"Timestamp":`...)
+	b = append(b, `{"_aws":{"Timestamp":`...)
 	b = strconv.AppendInt(b, now.UnixMilli(), 10)
 	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+Namespace+`","Dimensions":[[`...)
 	for i, d := range dims {

@@ -40,6 +40,7 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 		worker.EnvRecoveryURL:     {""},
 		worker.EnvDLQURL:          {""},
 		worker.EnvConcurrency:     {"0", "-1", "many"},
+		worker.EnvProcesses:       {"0", "all"},
 		worker.EnvStartMargin:     {"10", "-1s", "3s"},
 		worker.EnvHandoverMargin:  {"soon", "0s"},
 		worker.EnvMaxAttempts:     {"0", "1.5"},
