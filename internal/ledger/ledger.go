@@ -1,9 +1,8 @@
-// Package ledger defines the entry that a job has in the ledger, and every change it may go
-// through.
+// Package ledger defines a job's entry in the ledger, and every change that an entry may undergo.
 //
-// The transitions are pure: each takes the entry as it is and returns the entry as it shall be, or
-// an error that says why not. A store applies them under a conditional write; correctness rests on
-// that condition, never on a clock or on clean-up.
+// The transitions are pure: each takes an entry and returns the changed entry, or an error that says why
+// the change is refused. A store applies them under a conditional write. Correctness rests on that
+// condition, never on a clock or on clean-up.
 //
 //	            Fail (budget left)         Reopen (put back, redriven)
 //	              ┌────────┐            ┌───────────────────────────┐
@@ -13,8 +12,8 @@
 //	    │    Claim ▼  │ Fail            │ Fail (permanent, spent)   │ Decide (sent, drop)
 //	    │        running ───────────────┘                           │
 //	    │          │  Complete (own token)                          │
-//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: nothing leaves,
-//	                                          but for an approved redrive of what was only discarded
+//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: never left, except
+//	                                          by an approved redrive of a discarded job
 //
 // Jobs with an effect inside the ledger's own database go from pending to done in one transaction.
 // Those with an effect outside are claimed first: running, under an owner token and a lease.
