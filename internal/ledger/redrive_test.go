@@ -169,7 +169,7 @@ func TestDiscardAndRevoke(t *testing.T) {
 	}
 }
 
-// A job that was put back by hand is not held against the run that sent it before.
+// Putting a job back by hand ends its connection to the run that sent it before.
 func TestReopeningClearsTheRun(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	r := ledger.Rules{MaxRedrives: 3}
