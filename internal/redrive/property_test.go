@@ -22,6 +22,7 @@ func TestWhatARunSaysIsTrue(t *testing.T) {
 	for seed := range uint64(100) {
 		for _, open := range []bool{false, true} {
 			t.Run(fmt.Sprint(seed, " open ", open), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { runOfChance(t, rand.New(rand.NewPCG(seed, 7)), open) })
 			})
 		}
@@ -31,6 +32,7 @@ func TestWhatARunSaysIsTrue(t *testing.T) {
 func runOfChance(t *testing.T, r *rand.Rand, open bool) {
 	b := newBench(t)
 	b.Numbers.CanaryWait, b.Numbers.Canary = time.Minute, 1+r.IntN(5)
+	b.Numbers.PollEvery = 5 * time.Second // fewer looks for the same waits
 	b.Numbers.MaxFailedPercent = 60
 	effects := map[string]int{}
 	done := completes(effects)
@@ -128,6 +130,7 @@ func runOfChance(t *testing.T, r *rand.Rand, open bool) {
 		time.Sleep(b.Numbers.LockLease + time.Minute)
 	}
 	stop()
+	looks.Wait()
 	b.fault, b.half = nil, nil
 	if got == nil || got.State != redrive.Done {
 		t.Fatalf("never done: %+v", got)
