@@ -14,7 +14,7 @@ import (
 	"acklast/internal/memdb"
 )
 
-// state is what the kind's own tables hold, by table and key.
+// state is the contents of the kind's own tables, by table and key.
 type state map[string]map[string]memdb.Item
 
 func (w *world) state() state {
@@ -33,8 +33,8 @@ func (w *world) state() state {
 	return all
 }
 
-// differences says in what got differs from s. It leaves out what differs between s and again, which came
-// about in the same situation.
+// differences reports how got differs from s. It leaves out the values that differ between s and again, which
+// are from two runs in the same situation.
 func (s state) differences(again, got state) []string {
 	var all []string
 	for _, table := range slices.Sorted(maps.Keys(s)) {

@@ -9,7 +9,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 // By name, so that an alarm is never left out unseen.
-const leftOut = ["dlq-depth", "failing", "source-waiting", "source-stalled", "recovery-waiting", "recovery-stalled"];
+const leftOut = ["census-failed", "dlq-depth", "failing", "source-waiting", "source-stalled", "recovery-waiting", "recovery-stalled"];
 
 const [folder, stack] = process.argv.slice(2);
 const path = (name) => join(folder, name);

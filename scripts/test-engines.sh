@@ -54,7 +54,7 @@ go vet -tags engines ./internal/lanes ./internal/dynamo ./infra/stack/stacktest
 suite -tags engines ./internal/lanes -run '^(TestFauxqs|TestMoto)$'
 suite -tags engines ./internal/dynamo -run '^TestDynalite$'
 # One after the other: see scripts/engines.py.
-echo "Testing the whole system with moto's queues and tables, about two minutes."
+echo "Testing the whole system with moto's queues and tables, about a minute."
 ACKLAST_DATA_ENDPOINT=$ACKLAST_MOTO_URL suite ./internal/e2e -parallel 1
 echo "Testing modules of others: the example's functions, and an adopted copy from a proxy."
 (cd docs/example && GOWORK=off suite ./...)

@@ -78,6 +78,9 @@ func TestMain(m *testing.M) {
 			}
 		}
 		code := m.Run()
+		if code != 0 && shared.env != nil {
+			fmt.Fprintf(os.Stderr, "the log of the functions of the black-box tests:\n%s", shared.logs.String())
+		}
 		if shared.env != nil {
 			_ = shared.env.Close()
 		}
@@ -181,6 +184,8 @@ var shared struct {
 	settings topology.Settings
 	env      *local.Environment
 	err      error
+	// logs are those of the functions.
+	logs lockedBuffer
 	// recorder notes the calls of the redrive function, if that is asked for.
 	recorder *faults.Proxy
 	// searching is held by whoever looks for a message on the shared DLQ.
@@ -193,8 +198,18 @@ const envData = "ACKLAST_DATA_ENDPOINT"
 
 // unhurried gives an engine that takes a hundred times as long for a call the time for it.
 func unhurried(s topology.Settings) topology.Settings {
-	s.WorkerTimeout, s.LaneVisibility = 10*time.Second, 60*time.Second
+	s.WorkerTimeout, s.LaneVisibility = 20*time.Second, 120*time.Second
+	s.StartMargin, s.HandoverMargin, s.AttemptTime = 15*time.Second, 3*time.Second, 10*time.Second
 	return s
+}
+
+// pollFor is how long a search of the DLQ lets SQS wait for a message. An engine that serves one request at a
+// time would keep everybody waiting.
+func pollFor() time.Duration {
+	if os.Getenv(envData) != "" {
+		return 0
+	}
+	return time.Second
 }
 
 // blackBox returns the stack that the black-box tests run against, side by side.
@@ -230,7 +245,7 @@ func blackBoxAlone(t *testing.T) *system {
 		return s
 	}
 	shared.Do(func() {
-		c := local.Config{Kinds: acklast.Describe(kinds.All()...), Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second}
+		c := local.Config{Kinds: acklast.Describe(kinds.All()...), Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second, Logs: &shared.logs}
 		if other := os.Getenv(envData); other != "" {
 			c.DataEndpoint = other
 			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
@@ -508,7 +523,7 @@ func (s *system) allFromDLQ(bodies ...string) map[string]lanes.Received {
 	found := map[string]lanes.Received{}
 	var others []job.Message
 	s.until("the messages are on the DLQ", func() bool {
-		received, err := s.queues.Receive(s.Context(), job.DLQ, 10, 5*time.Second, time.Second)
+		received, err := s.queues.Receive(s.Context(), job.DLQ, 10, 5*time.Second, pollFor())
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -141,12 +141,16 @@ func (m Memory) Encode() (Attribute, error) {
 // characters that SQS accepts (tab, line feed, carriage return, #x20 to #xFFFD without surrogates, and those
 // above #xFFFF).
 func SafeText(s string) string {
-	s = safeCharacters(s)
-	if len(s) <= maxErrorText {
+	return Shorten(safeCharacters(s), maxErrorText)
+}
+
+// Shorten returns a text of at most so many bytes, which are more than a few, with a mark where it was cut.
+func Shorten(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
 	const more = "…"
-	cut := maxErrorText - len(more)
+	cut := most - len(more)
 	for !utf8.RuneStart(s[cut]) {
 		cut--
 	}

@@ -35,6 +35,10 @@ const Format = 1
 // MaxHistory is how many events an entry keeps; older ones are dropped.
 const MaxHistory = 20
 
+// maxEventError is the most bytes of an error's text that an event keeps. Its beginning is enough to tell it
+// from others. LastError has the last error completely. Each write costs by the entry's size.
+const maxEventError = 100
+
 // EventKind is the kind of an Event.
 type EventKind string
 
@@ -146,6 +150,7 @@ type Entry struct {
 
 func (e Entry) note(ev Event) Entry {
 	// A fresh slice: the caller's entry keeps its own history.
+	ev.Error = job.Shorten(ev.Error, maxEventError)
 	h := append(append(make([]Event, 0, len(e.History)+1), e.History...), ev)
 	e.History = h[max(0, len(h)-MaxHistory):]
 	return e

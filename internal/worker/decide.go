@@ -64,9 +64,7 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 
 // decide runs a job and gives its step an outcome.
 func (h *Handler) decide(ctx context.Context, s *step) {
-	// This is a retry or deferral without its memory: it did not fit, or was tampered with. The ledger has its
-	// counts.
-	if s.Lane == job.Recovery && s.Memory == (job.Memory{}) && !h.remember(ctx, s) {
+	if s.forgot() && !h.remember(ctx, s) {
 		return
 	}
 	if s.Memory.Run != "" && !h.checkRun(ctx, s) {
@@ -86,10 +84,10 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		h.wait(s, s.Envelope.NotBefore, nil)
 		return
 	}
-	if s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline) && h.expire(ctx, s) {
+	if h.late(s) && h.expire(ctx, s) {
 		return
 	}
-	if !h.admit(ctx, s) {
+	if !s.admitted && !h.admit(ctx, s) {
 		return
 	}
 	// There are two rounds at most: a job that was put back runs after its entry is reopened.
@@ -120,6 +118,20 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		}
 	}
 	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
+}
+
+// forgot says that the message was handled before but lacks its memory: it did not fit, or was tampered with.
+// The ledger has its counts.
+func (s *step) forgot() bool { return s.Lane == job.Recovery && s.Memory == (job.Memory{}) }
+
+// late says that the job expires instead of running.
+func (h *Handler) late(s *step) bool {
+	return s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline)
+}
+
+// ready says that the job's attempt may start without a look-up or a wait.
+func (h *Handler) ready(s *step) bool {
+	return !s.forgot() && s.Memory.Run == "" && s.Memory.Cause == "" && !s.Envelope.NotBefore.After(h.now()) && !h.late(s)
 }
 
 // fail schedules the job's next attempt after a failed one, or isolates the job.

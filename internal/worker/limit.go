@@ -62,7 +62,7 @@ func (p *pace) slow() bool { return !math.IsInf(p.rate, 1) }
 func (p *pace) bound() float64 { return min(p.rate, p.limit) }
 
 // take starts an attempt, or returns how long its job must wait.
-func (p *pace) take(now time.Time, random float64) (wait time.Duration, ok bool) {
+func (p *pace) take(now time.Time, random func() float64) (wait time.Duration, ok bool) {
 	if p.slow() && now.Sub(p.throttled) > forgottenAfter && now.Sub(p.counted) > 0 {
 		p.rate, p.tail = math.Inf(1), time.Time{}
 	}
@@ -90,7 +90,7 @@ func (p *pace) take(now time.Time, random float64) (wait time.Duration, ok bool)
 	}
 	// More jobs wait than one hop can space out. They come back spread over its second half, and are checked
 	// again.
-	return retry.ThrottledCap - time.Duration(random*float64(retry.ThrottledCap)/2), false
+	return retry.ThrottledCap - time.Duration(random()*float64(retry.ThrottledCap)/2), false
 }
 
 // refuse updates the pace after an attempt that was throttled. Nothing starts during the time that the
@@ -190,7 +190,7 @@ func (h *Handler) admit(ctx context.Context, s *step) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pace(s.read.Kind, h.now())
-	wait, ok := p.take(h.now(), h.random())
+	wait, ok := p.take(h.now(), h.random)
 	if ok && p.slow() && s.slots != nil && !s.slots.take(s.read.Kind.Name) {
 		p.tokens++ // for another batch
 		wait, ok = time.Second, false

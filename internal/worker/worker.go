@@ -162,9 +162,15 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 			s.gather = meeting
 		}
 		s.slots = slots
+		h.guarded(ctx, s, h.begin)
+		s.over = s.over || s.err != nil // not started, or a panic
+	}
+	for _, s := range others {
 		group.Go(func() error {
 			defer meeting.arrive(s, "")
-			h.guarded(ctx, s, h.run)
+			if !s.over {
+				h.guarded(ctx, s, h.decide)
+			}
 			return nil
 		})
 	}
@@ -233,11 +239,18 @@ func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context
 
 // run takes a record from its bytes to its outcome.
 func (h *Handler) run(ctx context.Context, s *step) {
-	if s.Envelope.Kind == "" && !h.readEnvelope(s) {
-		return
-	}
-	if h.readPayload(s) {
+	if h.begin(ctx, s); !s.over {
 		h.decide(ctx, s)
+	}
+}
+
+// begin does the part of a record's work that needs no call. It runs in the order of the batch's records, so
+// that the first ones get the attempts that a slowed kind may start.
+func (h *Handler) begin(ctx context.Context, s *step) {
+	s.over = s.Envelope.Kind == "" && !h.readEnvelope(s) || !h.readPayload(s)
+	if !s.over && h.ready(s) {
+		s.admitted = h.admit(ctx, s)
+		s.over = !s.admitted
 	}
 }
 
