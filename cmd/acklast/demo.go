@@ -13,8 +13,8 @@ import (
 	"acklast/internal/local"
 )
 
-// demoPackage is the program that tells the story. It is one of its own, since the story is made of the
-// sample kinds, of which this tool knows none.
+// demoPackage is the program that tells the story. It is a program of its own, because the story needs the
+// sample kinds and this tool knows no kind.
 const demoPackage = "./internal/demo/play"
 
 func newDemo(a *app) *cobra.Command {
@@ -50,7 +50,7 @@ func (a *app) demo(ctx context.Context, module, logs string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: the system clears what is left
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: the system removes the rest
 	program := filepath.Join(dir, "play")
 	say(a.stderr, "Building the demo of %s; the first time this takes one to two minutes.\n", root)
 	if err := local.Build(ctx, root, demoPackage, program, a.stderr); err != nil {
@@ -65,7 +65,7 @@ func (a *app) demo(ctx context.Context, module, logs string) error {
 	play.Cancel = func() error { return play.Process.Signal(os.Interrupt) } // it ends its own processes then
 	err = play.Run()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		return &toldError{exitFailed} // the program has said why
+		return &toldError{exitFailed} // the program has printed why
 	}
 	return err
 }

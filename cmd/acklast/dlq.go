@@ -85,7 +85,7 @@ counts grow.`,
 	return cmd
 }
 
-// list prints every message that is selected, page by page.
+// list prints all selected messages, page by page.
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
 	lines := json.NewEncoder(a.stdout)

@@ -19,13 +19,14 @@ import (
 
 // jobReport is the answer of job.
 type jobReport struct {
-	// Asked is the key or the subject as it was given.
+	// Asked is the key or the subject as given.
 	Asked string `json:"asked"`
-	// Entries are the ledger's entries: the one of the key, or all of the subject; empty if there is none.
+	// Entries are the ledger's entries: the entry of the key, or all entries of the subject; empty if there is
+	// none.
 	Entries []ledger.Entry `json:"entries"`
-	// Records are what the kinds' own records say about the subject, as far as kinds explain themselves.
+	// Records are the kinds' own records about the subject, from those kinds that explain themselves.
 	Records []redrive.Explanation `json:"records"`
-	// Meaning says in sentences what follows from that.
+	// Meaning explains the report in sentences.
 	Meaning []string `json:"meaning"`
 }
 
@@ -59,7 +60,7 @@ func (a *app) job(ctx context.Context, asked string) error {
 	if err != nil {
 		return err
 	}
-	// Both at once: the function may have to be started first.
+	// Read both at the same time: the function may have to be started first.
 	var records []redrive.Explanation
 	var unknown error
 	var asking sync.WaitGroup
@@ -102,11 +103,11 @@ func (t *target) lookUp(ctx context.Context, asked string) ([]ledger.Entry, erro
 	return append([]ledger.Entry{}, found...), err
 }
 
-// recordsLimit is how long job waits for the redrive function, which it can do without.
+// recordsLimit is how long job waits for the redrive function. Without its answer the report has no records.
 const recordsLimit = 10 * time.Second
 
-// records asks the redrive function what the kinds' own records say about a key or a subject. It returns
-// at least an empty list.
+// records asks the redrive function for the kinds' own records about a key or a subject. It returns at least an
+// empty list.
 func (g *governor) records(ctx context.Context, asked string) ([]redrive.Explanation, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsLimit)
 	defer cancel()
@@ -126,7 +127,7 @@ func known(records []redrive.Explanation) bool {
 	return slices.ContainsFunc(records, func(x redrive.Explanation) bool { return len(x.Facts) > 0 })
 }
 
-// meaning says in a sentence where an entry stands and what, if anything, is to be done.
+// meaning explains an entry's state in a sentence, and what to do, if anything.
 func meaning(e ledger.Entry, now time.Time) string {
 	switch {
 	case e.Status == ledger.Done:
@@ -160,7 +161,7 @@ func meaning(e ledger.Entry, now time.Time) string {
 		e.Key, when(e.RetryAt, now))
 }
 
-// absent says what it means that there is no entry.
+// absent explains why there may be no entry.
 func (t *target) absent(r jobReport) []string {
 	settings := topology.Default()
 	awsSQS := "aws sqs"
@@ -255,7 +256,7 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	}
 }
 
-// requestIDs are the provider's ids of what it accepted, as far as anybody knows.
+// requestIDs are the provider's ids of the accepted requests, as far as they are known.
 func requestIDs(e ledger.Entry) []string {
 	var ids []string
 	for _, ev := range e.Evidence {

@@ -53,7 +53,7 @@ func fail(err *job.Failure, at time.Time) func(ledger.Entry, job.Delivery) (ledg
 	return func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) { return rules.Fail(e, d, err, at, 0) }
 }
 
-// squeezed makes one blank of every run of them.
+// squeezed replaces every run of blanks by one.
 func squeezed(s string) string {
 	var lines []string
 	for _, line := range strings.Split(s, "\n") {
@@ -81,8 +81,8 @@ func TestJobThatWaitsForItsRetry(t *testing.T) {
 	}
 }
 
-// explaining puts a redrive function in front of the command line, which answers explain, and records its
-// requests. Everything else goes through.
+// explaining puts a redrive function in front of the command line that answers explain requests and records
+// them. Every other request goes through.
 func (c *cli) explaining(answer func(r redrive.Request) any) {
 	to, err := url.Parse(c.env["AWS_ENDPOINT_URL"])
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *cli) explaining(answer func(r redrive.Request) any) {
 	c.env["AWS_ENDPOINT_URL"] = server.URL
 }
 
-// held is what a kind's records say of the subject r-1, and that another kind could not be asked.
+// held is an answer about the subject r-1: one kind has a record of it, and another could not be asked.
 func held(r redrive.Request) any {
 	if subject, _ := job.SubjectOf(r.Job); subject != "r-1" && r.Subject != "r-1" {
 		return redrive.Response{}
@@ -151,7 +151,7 @@ func TestJobWithRecordsOfItsKind(t *testing.T) {
 	}
 }
 
-// Records without an entry are worth knowing; an error alone is not a record.
+// Records without an entry are shown; an error alone is not a record.
 func TestJobWithoutAnEntry(t *testing.T) {
 	c, _ := embedded(t)
 	c.explaining(held)
@@ -163,7 +163,7 @@ func TestJobWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// Without the redrive function, or the right to invoke it, the ledger's part stands.
+// Without the redrive function, or without the permission to invoke it, the ledger's part is still shown.
 func TestJobWithoutTheRedriveFunction(t *testing.T) {
 	c, aws := embedded(t)
 	d, _ := write(t, aws, fail(&job.Failure{Class: job.Transient, Err: errors.New("timeout")}, time.Now()))
@@ -204,7 +204,7 @@ func TestJobsOfASubject(t *testing.T) {
 	}
 }
 
-// remember writes the story of a job with an effect outside the database, as a worker and a person do.
+// remember writes the history of a job with an effect outside the database, as a worker and a person do.
 func remember(t *testing.T, aws *local.AWS, channel string, story func(store *dynamo.Store, d job.Delivery)) string {
 	t.Helper()
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
@@ -219,7 +219,7 @@ func remember(t *testing.T, aws *local.AWS, channel string, story func(store *dy
 	return d.Key
 }
 
-// A subject shows all of its jobs: did the effect happen, or do we only know that we tried?
+// A subject shows all of its jobs, and whether the effect happened or may have happened.
 func TestJobOfAnEffect(t *testing.T) {
 	c, aws := embedded(t)
 	change := func(store *dynamo.Store, d job.Delivery, f func(ledger.Entry) (ledger.Entry, error)) {

@@ -25,7 +25,7 @@ import (
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	// module is a folder in the module whose functions to run.
+	// module is a folder inside the module whose functions are run.
 	module string
 	// worker and redrive are paths of compiled functions; "" builds the module's.
 	worker, redrive string
@@ -80,7 +80,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		return err
 	}
 	if err := freePort(ctx, o.port); err != nil {
-		return err // now, and not after a minute of building
+		return err // fail now, and not after a minute of building
 	}
 	functions, tries, remove, err := a.functions(ctx, o)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a *app) variables(flags []string) (map[string]string, error) {
 	return env, nil
 }
 
-// check reads the flags that no start could honour.
+// check checks the flags before anything is started.
 func (o localOptions) check() (paused []job.Queue, err error) {
 	if o.port < 0 || o.port > 65535 {
 		return nil, refuse("--port is %d, want 0 to 65535", o.port)
@@ -178,7 +178,7 @@ func portTaken(port int) error {
 	return fmt.Errorf("port %d is taken, perhaps by LocalStack or another acklast local: end that, or choose another with --port", port)
 }
 
-// findModule returns the root of the module with functions that dir lies in.
+// findModule returns the root of the module with functions that contains dir.
 func findModule(dir string) (string, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -194,8 +194,8 @@ func findModule(dir string) (string, error) {
 // triesFile is the file in which a module keeps commands to try on this machine.
 const triesFile = "events/local.txt"
 
-// functions returns the functions that were named, or else compiles those of the module; tries are the
-// commands that the module proposes. remove takes away what was compiled.
+// functions returns the given functions, or else compiles those of the module. tries are the commands that the
+// module proposes. remove deletes the compiled files.
 func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions, tries string, remove func(), err error) {
 	remove = func() {}
 	if o.worker != "" {
@@ -229,12 +229,12 @@ func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions,
 	}
 	text, err := os.ReadFile(filepath.Join(root, triesFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		say(a.stderr, "acklast: %v\n", err) // a convenience alone
+		say(a.stderr, "acklast: %v\n", err) // only a convenience
 	}
-	return f, string(text), func() { _ = os.RemoveAll(dir) }, nil // a temporary folder: the system clears what is left
+	return f, string(text), func() { _ = os.RemoveAll(dir) }, nil // a temporary folder: the system removes the rest
 }
 
-// checkBinary says what keeps a file from being a function.
+// checkBinary says why a file cannot be a function.
 func checkBinary(flag, path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// app is what every command shares: the outside world and the global flags.
+// app is the common part of every command: the outside world and the global flags.
 type app struct {
 	args           []string
 	stdin          io.Reader
@@ -20,7 +20,7 @@ type app struct {
 
 	profile, region, endpoint, stack, output string
 
-	// started says that a command itself has begun; before that, an error is about the command line.
+	// started says that the command itself has begun. Before that, an error is about the command line.
 	started bool
 }
 
@@ -88,7 +88,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 	return root
 }
 
-// starting makes a command's RunE: what f returns is no longer about the command line.
+// starting makes a command's RunE: errors from f are not about the command line.
 func (a *app) starting(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true

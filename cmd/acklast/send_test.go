@@ -28,7 +28,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// bodies are what a queue holds, in order.
+// bodies returns the bodies of messages, in order.
 func bodies(messages []job.Message) []string {
 	var list []string
 	for _, m := range messages {
@@ -81,8 +81,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// Whether a kind is known and its payload is in order is the worker's to say: the command works with
-// any stack.
+// The command works with any stack: only the worker checks whether a kind is known and its payload is valid.
 func TestSendKnowsNoKind(t *testing.T) {
 	c, aws := embedded(t)
 	body := `{"kind":"nobody.knows","payload":{"any":"thing"}}`
@@ -92,7 +91,7 @@ func TestSendKnowsNoKind(t *testing.T) {
 	}
 }
 
-// The same jobs arrive from a file, from a redirected file and from a pipe, whatever their line ends.
+// The same jobs arrive from a file, from a redirected file and from a pipe, with every kind of line end.
 func TestSendMany(t *testing.T) {
 	var want []string
 	text := "\n"
@@ -152,7 +151,7 @@ func TestSendMany(t *testing.T) {
 	})
 }
 
-// What cannot be sent is named by its line with the reason, and nothing at all is sent.
+// Each job that cannot be sent is reported by its line with the reason, and no job is sent.
 func TestSendRefusesBadLines(t *testing.T) {
 	good := expiry("good")
 	far := time.Now().Add(25 * time.Hour).Format(time.RFC3339)
@@ -183,7 +182,7 @@ func TestSendRefusesBadLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := good + "\n" + test.bad + "\n" + good + "\n"
 			for _, stdin := range []bool{false, true} {
-				c := offline(t) // so that a send would fail in another way
+				c := offline(t) // so that a send would fail with another error
 				args := []string{"send", "--file", file(t, text)}
 				if stdin {
 					c.stdin, args = strings.NewReader(text), []string{"send", "-"}
@@ -245,8 +244,8 @@ func lines(n int) string {
 	return b.String()
 }
 
-// An interruption lets the calls in flight finish and says where to go on; what it says to type sends
-// the rest, and everything has arrived.
+// An interruption lets the calls in flight finish and prints the command that continues. That command sends the
+// rest, and then all jobs have arrived.
 func TestSendInterrupted(t *testing.T) {
 	const total = 400
 	for _, output := range []string{"table", "json"} {
@@ -301,7 +300,7 @@ func TestSendInterrupted(t *testing.T) {
 	})
 }
 
-// fakeLane answers every move with what decide says.
+// fakeLane answers every move with the result of decide.
 type fakeLane struct {
 	decide func(ctx context.Context, body string) error
 }
@@ -324,7 +323,7 @@ func sendingTo(t *testing.T, stderr io.Writer, text string, decide func(ctx cont
 	return &sending{api: fakeLane{decide}, checker: c, stderr: stderr, total: jobs.total}, jobs
 }
 
-// Calls that an interruption has to cut off count as not confirmed, and sending goes on before them.
+// Calls that an interruption cuts off count as not confirmed, and sending continues before them.
 func TestSendCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s, jobs := sendingTo(t, io.Discard, lines(100), func(call context.Context, body string) error {
@@ -423,7 +422,7 @@ func TestSendFailures(t *testing.T) {
 	})
 }
 
-// serial takes one call at a time, for fakes that count.
+// serial makes calls one at a time, for fakes that count.
 type serial struct {
 	api interface {
 		Send(context.Context, job.Queue, []lanes.Move) []error
@@ -438,8 +437,8 @@ func (s serial) Send(ctx context.Context, q job.Queue, moves []lanes.Move) []err
 	return s.api.Send(ctx, q, moves)
 }
 
-// A stream that is larger than a chunk is checked chunk by chunk: what comes before a bad one is sent,
-// nothing of the bad one is, and going on begins right there.
+// A stream that is larger than a chunk is checked chunk by chunk. The chunks before a bad one are sent, no job
+// of the bad one is, and continuing begins there.
 func TestSendStreamInChunks(t *testing.T) {
 	pad := `{"pad":"` + strings.Repeat("x", 900<<10) + `","kind"`
 	big := strings.Replace(expiry("big"), `{"kind"`, pad, 1)
@@ -464,7 +463,7 @@ func TestSendStreamInChunks(t *testing.T) {
 	if s.report.Sent != n || s.report.NextLine != n+1 || notes != 1 {
 		t.Errorf("report is %+v after %d notes, want %d sent", s.report, notes, n)
 	}
-	// A file of the same jobs is checked to its end first.
+	// A file of the same jobs is checked completely first.
 	offline(t).refused(exitRefused, []string{fmt.Sprintf("nothing was sent: 1 of %d jobs", n+2), fmt.Sprintf("line %d: kind is missing", n+2)},
 		"send", "--file", file(t, text))
 }

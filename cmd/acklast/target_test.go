@@ -26,7 +26,7 @@ func TestOnThisMachine(t *testing.T) {
 	}
 }
 
-// A local address needs nothing else; anywhere else region and credentials are the user's.
+// A local address needs no other settings. At any other place region and credentials are the user's.
 func TestSettings(t *testing.T) {
 	remote := func(t *testing.T, env ...string) *cli {
 		c := &cli{t: t, env: map[string]string{}}
@@ -74,7 +74,7 @@ func TestMissingStack(t *testing.T) {
 	}
 }
 
-// Before the first write, and before none of the reads, stands where it goes and whose it is.
+// Before the first write the command prints the place and the account. It does not do so before a read.
 func TestAnnouncesBeforeWriting(t *testing.T) {
 	writes := map[string]bool{"SendMessageBatch": true, "PutItem": true, "UpdateItem": true, "TransactWriteItems": true}
 	for _, args := range [][]string{{"send", expiry("r-1")}} {
