@@ -65,7 +65,7 @@ func TestTheRedriveServesRequests(t *testing.T) {
 	err := inProcess(redriveEnvironment, func(handler any) {
 		served = true
 		h := handler.(func(context.Context, json.RawMessage) (redrive.Response, error))
-		got, err := h(t.Context(), json.RawMessage(`{"action":"list"}`))
+		got, err := h(t.Context(), json.RawMessage(`{"action":"status"}`))
 		if err != nil || !strings.Contains(got.Refused, "alias operate") {
 			t.Errorf("without an alias: %+v, %v", got, err)
 		}

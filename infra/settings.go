@@ -57,6 +57,8 @@ type Settings struct {
 	// AlarmEmail receives the alarms, AlarmTopicARN is an existing SNS topic that does. Either, both
 	// or none.
 	AlarmEmail, AlarmTopicARN string
+	// Runbook is the page that the alarms' messages point to.
+	Runbook string
 	// Endpoint is the local engine that is deployed into.
 	Endpoint string
 }
@@ -115,7 +117,6 @@ var settings = []setting{
 	duration("logRetention", func(s *Settings) *time.Duration { return &s.Infra.LogRetention }),
 	duration("shortestBudget", func(s *Settings) *time.Duration { return &s.Infra.ShortestBudget }),
 	duration("nearDeadline", func(s *Settings) *time.Duration { return &s.Infra.NearDeadline }),
-	duration("producerDelay", func(s *Settings) *time.Duration { return &s.Infra.ProducerDelay }),
 	duration("stalled", func(s *Settings) *time.Duration { return &s.Infra.Stalled }),
 	duration("laneAge", func(s *Settings) *time.Duration { return &s.Infra.LaneAge }),
 	duration("dlqAge", func(s *Settings) *time.Duration { return &s.Infra.DLQAge }),
@@ -160,6 +161,7 @@ var settings = []setting{
 	}},
 	{"alarmEmail", func(s *Settings, v string) error { s.AlarmEmail = v; return nil }},
 	{"alarmTopicArn", func(s *Settings, v string) error { s.AlarmTopicARN = v; return nil }},
+	{"runbook", func(s *Settings, v string) error { s.Runbook = v; return nil }},
 	{"endpoint", func(s *Settings, v string) error { s.Endpoint = v; return nil }},
 }
 
@@ -267,7 +269,7 @@ func (s Settings) props() stack.Props {
 	p := stack.Props{
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
 		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
-		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail, Endpoint: s.Endpoint,
+		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail, Runbook: s.Runbook, Endpoint: s.Endpoint,
 		Redrive: s.Redrive, Environment: pairs(s.Environment), Tags: pairs(s.Tags), NoTracing: s.NoTracing,
 	}
 	// The parts of an invocation follow from its timeout.

@@ -16,7 +16,7 @@ func newCapacity(a *app) *cobra.Command {
 	in := capacity.Input{}
 	c := &cobra.Command{
 		Use:   "capacity",
-		Short: "Plan a recovery: how much work there is, and how fast a backlog may come back",
+		Short: "Plan a recovery: how much work there is, how fast a backlog may go",
 		Long: `Say what a stack is offered and what it can do, how fast a backlog may be redriven and how long that takes.
 
 Every attempt fails with the same probability and is retried up to --retries times, so that a job makes

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,9 @@ counts grow.`,
 			if err != nil {
 				return err
 			}
-			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
+			a.at(g.target)
+			r := redrive.Request{Action: "inspect", WithBody: payload}
+			r.Message, r.Job = asOneOf(show)
 			if f := s.filter(); !emptyFilter(f) {
 				if show != "" {
 					return refuse("--show prints one message: it takes no selection")
@@ -79,7 +80,7 @@ counts grow.`,
 	}
 	s.flags(cmd)
 	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
-	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
+	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id or its job's key")
 	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
 	return cmd
@@ -89,8 +90,7 @@ counts grow.`,
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
 	lines := json.NewEncoder(a.stdout)
-	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	row(table, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+	var found []redrive.Listed
 	for {
 		resp, err := g.ask(ctx, r)
 		if err != nil {
@@ -103,7 +103,7 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 				}
 				continue
 			}
-			row(table, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+			found = append(found, m)
 		}
 		if resp.Scan != nil && resp.Scan.Partial != "" {
 			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
@@ -115,7 +115,12 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	if a.output == "json" {
 		return nil
 	}
-	return table.Flush()
+	return a.table(a.stdout, func(w io.Writer) {
+		row(w, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+		for _, m := range found {
+			row(w, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+		}
+	})
 }
 
 func emptyFilter(f *redrive.Filter) bool {

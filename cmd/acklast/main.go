@@ -40,6 +40,7 @@ func main() {
 // printed on stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, now: time.Now}
+	a.person = func() bool { return isTerminal(stderr) && isTerminal(stdin) }
 	root := newRoot(a)
 	root.SetArgs(args[1:])
 	root.SetIn(stdin)

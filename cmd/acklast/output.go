@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 )
@@ -19,9 +18,7 @@ func (a *app) answer(v any, table func(w io.Writer)) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(v)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	table(w)
-	return w.Flush()
+	return a.table(a.stdout, table)
 }
 
 // say writes text. It ignores errors, since an error of the terminal cannot be shown there. A table's writer
@@ -84,9 +81,9 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/day)
 }
 
-// isTerminal says whether a writer is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal says whether a reader or a writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

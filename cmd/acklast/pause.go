@@ -85,7 +85,7 @@ func (a *app) setKind(ctx context.Context, w who, kind string, running bool) err
 	if running {
 		action = "unpause"
 	}
-	return a.request(ctx, w, redrive.Request{Action: action, Kind: kind}, func(out io.Writer, r redrive.Response) {
+	return a.request(ctx, w, redrive.Request{Action: action, Kind: kind}, func(out io.Writer, _ redrive.Response) {
 		if running {
 			say(out, "The kind %s may run again.\n", plain(kind))
 			return

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,10 @@ type app struct {
 	now            func() time.Time
 
 	profile, region, endpoint, stack, output string
+
+	// typed reads a.stdin; person says whether a person types there.
+	typed  *bufio.Reader
+	person func() bool
 
 	// started says that the command itself has begun. Before that, an error is about the command line.
 	started bool
@@ -85,7 +91,17 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newAudit(a),
 		newVersion(a),
 	)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80")) // and all below it
+	narrow(root)
 	return root
+}
+
+// narrow wraps the help of a command and of its subcommands at 80 columns.
+func narrow(cmd *cobra.Command) {
+	cmd.Long = reflow(cmd.Long, defaultColumns)
+	for _, sub := range cmd.Commands() {
+		narrow(sub)
+	}
 }
 
 // starting makes a command's RunE: errors from f are not about the command line.

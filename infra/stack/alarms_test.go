@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,69 +54,102 @@ func (tm template) watched(p map[string]any) (line string, metrics []string) {
 	return line + "; " + strings.Join(parts, "; "), metrics
 }
 
+// described is what an alarm's message says.
+var described = regexp.MustCompile(`^\[(page|ticket)\] (.+) Runbook: (\S+)#(\S+)$`)
+
+// headings are a page's headings as GitHub's anchors.
+func headings(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		if level, title, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.Trim(level, "#") == "" && level != "" {
+			all[strings.ReplaceAll(strings.ToLower(title), " ", "-")] = true
+		}
+	}
+	return all
+}
+
 func TestAlarms(t *testing.T) {
 	tm := standardTemplate(t)
-	want := map[string]string{
-		"dlq-depth": "visible + in_flight; in_flight = AWS/SQS QueueName=acklast-dlq ApproximateNumberOfMessagesNotVisible Maximum 60; " +
-			"visible = AWS/SQS QueueName=acklast-dlq ApproximateNumberOfMessagesVisible Maximum 60 ≥ 1, 1 of 1",
-		"dlq-age":        "acklast stack=acklast CensusOldestAge Maximum 3600 ≥ 604800, 1 of 24",
-		"dlq-deleted":    "acklast stack=acklast CensusDeleted Maximum 3600 ≥ 1, 1 of 24",
-		"dlq-unrecorded": "acklast stack=acklast CensusUnrecorded Maximum 3600 ≥ 1, 1 of 24",
-		"dlq-missing":    "acklast stack=acklast CensusMissing Maximum 3600 ≥ 1, 1 of 24",
-		"census-failed": "FILL(refused, 0) + FILL(dropped, 0); dropped = AWS/Lambda FunctionName=acklast-redrive AsyncEventsDropped Sum 60; " +
-			"refused = AWS/Events RuleName=<Census06374A65> FailedInvocations Sum 60 ≥ 1, 1 of 1",
-		"slow": "acklast stack=acklast TerminalLatency p50 60 ≥ 300000, 3 of 5",
-		"late": "acklast stack=acklast Lateness SampleCount 60 ≥ 1, 1 of 5",
-		"failing": "IF(retried >= 5, 100 * retried / (retried + acknowledged), 0); acknowledged = acklast stack=acklast Acknowledged Sum 60; " +
-			"retried = acklast stack=acklast Retried Sum 60 ≥ 50, 10 of 15",
-		"worker-errors":    "AWS/Lambda FunctionName=acklast-worker Errors Sum 60 ≥ 1, 3 of 5",
-		"worker-throttles": "AWS/Lambda FunctionName=acklast-worker Throttles Sum 60 ≥ 1, 3 of 5",
-		"redrive-errors":   "AWS/Lambda FunctionName=acklast-redrive Errors Sum 60 ≥ 1, 1 of 1",
-		"redrive-stopped":  "acklast stack=acklast RedriveStopped Sum 60 ≥ 1, 1 of 1",
-	}
-	for _, lane := range []string{"source", "recovery"} {
-		q := "AWS/SQS QueueName=acklast-" + lane + " "
-		want[lane+"-waiting"] = "IF(ready > 0, oldest, 0); oldest = " + q + "ApproximateAgeOfOldestMessage Maximum 60; " +
-			"ready = " + q + "ApproximateNumberOfMessagesVisible Maximum 60 ≥ 1200, 3 of 3"
-		want[lane+"-stalled"] = "IF(ready > 0 AND FILL(acknowledged, 0) == 0, 1, 0); acknowledged = " + q + "NumberOfMessagesDeleted Sum 60; " +
-			"ready = " + q + "ApproximateNumberOfMessagesVisible Minimum 60 ≥ 1, 5 of 5"
-		want[lane+"-age"] = q + "ApproximateAgeOfOldestMessage Maximum 60 ≥ 172800, 5 of 5"
-	}
 	doc, err := os.ReadFile("../../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range want {
-		if !strings.Contains(string(doc), "`"+name+"`") {
-			t.Errorf("docs/deploy.md does not tell of %s", name)
-		}
-	}
-	got := map[string]string{}
+	known := headings(t, "../../docs/runbook.md")
+	used := map[string]bool{}
 	for _, id := range tm.of("AWS::CloudWatch::Alarm") {
 		p := tm.Resources[id].Properties
-		line, _ := tm.watched(p)
-		got[strings.TrimPrefix(tm.text(p["AlarmName"]), "acklast-")] = fmt.Sprintf("%s ≥ %v, %v of %v",
-			line, json.Number(fmt.Sprintf("%.0f", p["Threshold"])), p["DatapointsToAlarm"], p["EvaluationPeriods"])
+		name := strings.TrimPrefix(tm.text(p["AlarmName"]), "acklast-")
+		line, metrics := tm.watched(p)
 		if p["ComparisonOperator"] != "GreaterThanOrEqualToThreshold" || p["TreatMissingData"] != "notBreaching" {
-			t.Errorf("%s: %v, %v", id, p["ComparisonOperator"], p["TreatMissingData"])
+			t.Errorf("%s: %v, %v", name, p["ComparisonOperator"], p["TreatMissingData"])
 		}
-		if description := tm.text(p["AlarmDescription"]); len(description) < 80 || len(description) > 1024 {
-			t.Errorf("%s: the description does not say what to do: %q", id, description)
-		}
-		if p["AlarmActions"] != nil {
-			t.Errorf("%s tells somebody nobody chose", id)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if strings.Contains(got[name], "NumberOfMessagesSent") {
+		if strings.Contains(line, "NumberOfMessagesSent") {
 			t.Errorf("%s: SQS does not count there what it moves itself", name)
 		}
-		if got[name] != want[name] {
-			t.Errorf("%s:\n got %s\nwant %s", name, got[name], want[name])
+		if len(metrics) > 10 {
+			t.Errorf("%s looks at %d metrics, but CloudWatch allows 10", name, len(metrics))
+		}
+		if p["AlarmActions"] != nil {
+			t.Errorf("%s tells somebody nobody chose", name)
+		}
+		description := tm.text(p["AlarmDescription"])
+		parts := described.FindStringSubmatch(description)
+		if parts == nil || len(parts[2]) < 80 || len(description) > 1024 {
+			t.Errorf("%s: the description does not say how urgent it is, what to do, and where more is told: %q", name, description)
+			continue
+		}
+		if parts[3] != "docs/runbook.md" || !known[parts[4]] {
+			t.Errorf("%s: the runbook has no section %s#%s", name, parts[3], parts[4])
+		}
+		used[parts[4]] = true
+		if !documented(string(doc), name, parts[1]) {
+			t.Errorf("docs/deploy.md does not list %s as a %s", name, parts[1])
 		}
 	}
-	if len(got) != len(want) {
-		t.Errorf("got %v", slices.Sorted(maps.Keys(got)))
+	// What the runbook tells of alarms is about alarms that exist.
+	raw, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, alarms, _ := strings.Cut(string(raw), "## The alarms\n")
+	alarms, _, _ = strings.Cut(alarms, "\n## ")
+	for line := range strings.Lines(alarms) {
+		if section, ok := strings.CutPrefix(strings.TrimSpace(line), "### "); ok && !used[section] {
+			t.Errorf("docs/runbook.md has a section %s, to which no alarm points", section)
+		}
+	}
+	if len(used) < 20 {
+		t.Errorf("only %d sections are used", len(used))
+	}
+}
+
+// documented says whether the documentation lists an alarm with its severity. Those of the tables share a line.
+func documented(doc, name, severity string) bool {
+	if strings.HasSuffix(name, "-throttles") && name != "worker-throttles" {
+		name = "ledger-throttles"
+	}
+	for line := range strings.Lines(doc) {
+		if strings.HasPrefix(line, "| `") && strings.Contains(line, "| "+severity+" |") && strings.Contains(line, "`"+name+"`") {
+			return true
+		}
+	}
+	return false
+}
+
+// The page that the messages point to may be a team's own.
+func TestAlarmsPointToTheChosenRunbook(t *testing.T) {
+	p := defaults()
+	p.Runbook = "https://wiki.example.com/jobs"
+	tm := templateOf(t, p)
+	for _, id := range tm.of("AWS::CloudWatch::Alarm") {
+		if d := tm.text(tm.Resources[id].Properties["AlarmDescription"]); !strings.Contains(d, " Runbook: https://wiki.example.com/jobs#") {
+			t.Errorf("%s says %q", id, d)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	failedInvokes = "FailedInvokeEventCount"
 	deletedEvents = "DeletedEventCount"
 
+	readThrottles  = "ReadThrottleEvents"
+	writeThrottles = "WriteThrottleEvents"
+
 	// Invocations of its targets that a rule gave up.
 	ruleFailed = "FailedInvocations"
 )
@@ -74,8 +77,8 @@ func (st *Stack) workerMetric(name, statistic, label string) awscloudwatch.Metri
 }
 
 // censusMetric is one that the census writes once a day.
-func (st *Stack) censusMetric(name, statistic string) awscloudwatch.Metric {
-	return st.workerMetric(name, statistic, "").With(&awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))})
+func (st *Stack) censusMetric(name string) awscloudwatch.Metric {
+	return st.workerMetric(name, maximum, "").With(&awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))})
 }
 
 func expression(expr, label string, using map[string]awscloudwatch.IMetric) awscloudwatch.MathExpression {

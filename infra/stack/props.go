@@ -42,7 +42,7 @@ type Numbers = topology.Settings
 //   - RedriveTimeout, RedriveMemoryMB: of the redrive function.
 //   - WorkerReserved, RedriveReserved: reserved concurrency; zero reserves none.
 //   - LogRetention: of both functions' logs, in whole days.
-//   - ShortestBudget, NearDeadline, ProducerDelay, Stalled, LaneAge, DLQAge: what the alarms look at.
+//   - ShortestBudget, NearDeadline, Stalled, LaneAge, DLQAge: what the alarms look at.
 type Infra = topology.Infra
 
 // RedriveNumbers are the redrive function's own numbers. Begin with DefaultRedriveNumbers.
@@ -60,6 +60,9 @@ type Infra = topology.Infra
 //   - Window, MinSample, MaxFailedPercent, MaxDuplicatePercent: when a run stops itself.
 //   - LockLease, PollEvery, Retention: of the run's lock, its looks, and its documents.
 type RedriveNumbers = topology.Redrive
+
+// DefaultRunbook is this repository's own, from its root.
+const DefaultRunbook = "docs/runbook.md"
 
 // DefaultNumbers returns the numbers of a system for which nothing was chosen.
 func DefaultNumbers() Numbers { return topology.Default() }
@@ -111,6 +114,10 @@ type Props struct {
 	AlarmEmail     string
 	AlarmTopicARNs []string
 
+	// Runbook is where the alarms' messages find their section: the address of a page with the headings of
+	// docs/runbook.md, which is the default.
+	Runbook string
+
 	// Endpoint is the address of a local engine that the stack is deployed into. The outputs name it, so that
 	// their commands reach that engine from any shell, and not the real AWS. Nothing else depends on it.
 	Endpoint string
@@ -143,6 +150,9 @@ func (p Props) withDefaults() Props {
 	}
 	if p.Redrive == (RedriveNumbers{}) {
 		p.Redrive = DefaultRedriveNumbers(p.Infra.RedriveTimeout)
+	}
+	if p.Runbook == "" {
+		p.Runbook = DefaultRunbook
 	}
 	p.Redrive.Timeout = p.Infra.RedriveTimeout
 	return p
@@ -179,6 +189,8 @@ func (p Props) Validate() error {
 	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, p.LogLevel),
 		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", p.LogLevel)
 	must(p.AlarmEmail == "" || email.MatchString(p.AlarmEmail), "alarm e-mail is %q, which is no address", p.AlarmEmail)
+	must(len(p.Runbook) <= 200 && !strings.ContainsAny(p.Runbook, " #"),
+		"runbook is %q, want the address of a page, without an anchor and with at most 200 characters", p.Runbook)
 	must(p.Endpoint == "" || endpoint.MatchString(p.Endpoint), "endpoint is %q, want an address such as http://127.0.0.1:4566", p.Endpoint)
 	must(!p.DeletionProtection || !p.DestroyData,
 		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")

@@ -15,6 +15,8 @@ type tables struct {
 	// kinds are the kinds' tables by the names in their descriptions, in the order of names.
 	kinds map[string]awsdynamodb.Table
 	names []string
+	// nameOf are the tables' physical names.
+	nameOf map[awsdynamodb.Table]string
 }
 
 func newTables(st *Stack) tables {
@@ -23,10 +25,17 @@ func newTables(st *Stack) tables {
 	for _, t := range names.Tables() {
 		made[t.Name] = newTable(st, t)
 	}
-	all := tables{ledger: made[names.LedgerTable], operations: made[names.OperationsTable], kinds: map[string]awsdynamodb.Table{}}
+	all := tables{
+		ledger: made[names.LedgerTable], operations: made[names.OperationsTable],
+		kinds: map[string]awsdynamodb.Table{}, nameOf: map[awsdynamodb.Table]string{},
+	}
+	for name, table := range made {
+		all.nameOf[table] = name
+	}
 	own, _ := st.props.kindTables() // Validate has seen the error.
 	for _, t := range own {
 		all.kinds[t.Name] = newTable(st, tableOf(names, t))
+		all.nameOf[all.kinds[t.Name]] = names.Table(t.Name)
 		all.names = append(all.names, t.Name)
 	}
 	return all

@@ -217,14 +217,14 @@ func TestOperatorRedrivesOneJob(t *testing.T) {
 	id = o.onDLQ(h)
 	second := ask[redrive.Response](o, "redrive", "plan", "--message", id, "--by", "ada", "--reason", "mended").Plan
 	o.wants(0, "redrive", "stop", "--by", "ada", "--reason", "lunch")
-	o.wantSaid(o.wants(0, "redrive", "list"), "kill switch is on")
+	o.wantSaid(o.wants(0, "redrive", "status"), "kill switch is on")
 	o.wants(refused, "redrive", "run", second.ID, "--yes")
 	o.wants(0, "redrive", "resume", "--by", "ada", "--reason", "back")
 	o.wants(0, "redrive", "run", second.ID, "--yes")
 	if e := o.ends(h, ledger.Done); e.Redrives != 2 {
 		t.Errorf("redrives are %d, want 2", e.Redrives)
 	}
-	o.wantSaid(o.wants(0, "redrive", "list"), second.Run)
+	o.wantSaid(o.wants(0, "redrive", "status"), second.Run)
 }
 
 // Actions that end a job for good use the other alias of the function.

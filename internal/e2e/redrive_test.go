@@ -191,7 +191,7 @@ func TestRedriveDrill(t *testing.T) {
 			bad = group.Samples[0].Message
 		}
 	}
-	shown := g.ask(redrive.Request{Action: "inspect", Message: id, Payload: true}).Message
+	shown := g.ask(redrive.Request{Action: "inspect", Message: id, WithBody: true}).Message
 	if shown == nil || shown.Body != g.body(missing) || shown.Attributes["raw"] != "Binary.z" || shown.Entry == nil || shown.Entry.Redrives != 0 {
 		t.Fatalf("shown %+v", shown)
 	}

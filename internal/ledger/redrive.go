@@ -125,16 +125,17 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 // ranSinceOpened says whether a claim was made since the entry was opened and was never resolved.
 func (e Entry) ranSinceOpened() bool { return e.ProviderKey != "" && e.Unresolved }
 
-// Discard ends a job that is not wanted any more. Its errors are ErrFinal, NotYetError while a delivery holds a
-// lease, and ErrUndecidable for an ambiguous job, which only Decide may end.
-func (r Rules) Discard(e Entry, d job.Delivery, now time.Time) (Entry, error) {
+// Discard ends a job that is not wanted any more. An ambiguous one is ended by the decision to drop it, with the name
+// and the reason of the given one. Its errors are ErrFinal, NotYetError while a lease lives, and those of Decide.
+func (r Rules) Discard(e Entry, d job.Delivery, by Decision, now time.Time) (Entry, error) {
 	switch {
 	case e.Status.Final():
 		return e, ErrFinal
 	case e.Status == Running && !e.Free(now):
 		return e, &NotYetError{Until: e.LeaseUntil}
 	case e.Status == Isolated && e.LastClass == job.Ambiguous && e.Decided != NotSent:
-		return e, fmt.Errorf("%w: the job is ambiguous, decide it with --drop", ErrUndecidable)
+		by.What = Drop
+		return r.Decide(e, by)
 	}
 	e = e.Open(d).release()
 	e.Status, e.Outcome, e.RetryAt, e.FinalAt = Terminal, OutcomeDiscarded, time.Time{}, now

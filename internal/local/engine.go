@@ -206,6 +206,22 @@ type front struct {
 	close    func()
 }
 
+// qualify splits a function's name with its alias, as the AWS CLI takes it ("name:alias"), into the two that the
+// engine knows.
+func qualify(u *url.URL) {
+	path, found := strings.CutPrefix(u.Path, functionsPath)
+	name, rest, _ := strings.Cut(path, "/")
+	bare, alias, named := strings.Cut(name, ":")
+	if !found || !named || strings.Contains(alias, ":") { // an ARN
+		return
+	}
+	query := u.Query()
+	query.Set("Qualifier", alias)
+	u.Path, u.RawPath, u.RawQuery = functionsPath+bare+"/"+rest, "", query.Encode()
+}
+
+const functionsPath = "/2015-03-31/functions/"
+
 func serveFront(port int, target string) (*front, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -226,6 +242,7 @@ func serveFront(port int, target string) (*front, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host
+			qualify(r.Out.URL)
 		},
 		Transport: transport,
 		ErrorLog:  quiet,

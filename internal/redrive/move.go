@@ -49,7 +49,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 		if d.body != nil {
 			m.Body = d.body.Body
 		}
-		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(m)}
+		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(ctx, m)}
 		st.body.replaced = d.mended()
 		st.key, st.digest = st.body.read.Key, st.body.digest(m.Body)
 		if st.key != "" && keys[st.key] { // one message of a job at a time
@@ -270,7 +270,7 @@ func (d *drive) line(st *moved, what Step) AuditRecord {
 // open decides once more, by the entry as it is now, and opens it.
 func (d *drive) open(ctx context.Context, st *moved) {
 	c := st.body
-	named := d.plan.Select.named(st.ID)
+	named := d.plan.Select.named(st.ID, st.key)
 	override := named && d.plan.ApprovedBy != ""
 	st.memory = st.Memory
 	if st.memory.MessageID == "" {
@@ -288,6 +288,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
+	if c.lookErr != nil {
+		st.err, st.why = c.lookErr, job.SafeText(c.lookErr.Error())
+		return
+	}
 	if st.key == "" {
 		keyless()
 		return
@@ -301,7 +305,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
-		if st.Memory.Class == job.Crashed && c.unread().read.Key == "" {
+		if c.memory.Class == job.Crashed && c.unread().read.Key == "" {
 			return e, errStranger
 		}
 		if d.sent[st.ID] { // only its deletion is missing

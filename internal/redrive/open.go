@@ -152,7 +152,7 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) {
 }
 
 // admit decides whether an open plan covers a message: it matches, was isolated before the plan was made, would be
-// redriven or removed, and is not of a class that needs an approval by name and did not get it. What an earlier
+// redriven or removed, and needs no approval of its own, by its class or otherwise. What an earlier
 // round began with is finished whatever it says.
 func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
 	c := d.s.joined(ctx, m)
@@ -165,13 +165,13 @@ func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
 		t := it.target()
 		return &t
 	}
-	it.action, _, _ = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
+	it.action, _, it.guard = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
 	since := m.SentAt
 	if c.entry.Status == ledger.Isolated {
 		since = c.entry.IsolatedAt
 	}
 	switch {
-	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), !since.Before(d.plan.At):
+	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), it.guard != "", !since.Before(d.plan.At):
 		return nil
 	case c.entry.Run == d.run.ID && c.entry.Status == ledger.Isolated: // this run's own failure
 		return nil

@@ -409,7 +409,7 @@ func TestAnOpenPlanGoesOverTheQueueAgain(t *testing.T) {
 		b.run, b.lag = completes(map[string]int{}), 10*time.Minute
 		b.many(5)
 		time.Sleep(11 * time.Minute)
-		b.must(redrive.Request{Action: "list"}) // a call, at which the queues' counts are noted
+		b.must(redrive.Request{Action: "status"}) // a call, at which the queues' counts are noted
 		for i := range 100 {
 			b.isolated(fmt.Sprint("more", i), job.Transient)
 		}

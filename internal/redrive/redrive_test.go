@@ -521,8 +521,8 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "list": true, "census": true, "kinds": true}
-	if len(redrive.Actions()) != 19 {
+	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "census": true, "kinds": true}
+	if len(redrive.Actions()) != 18 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {
@@ -559,7 +559,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		b.refused(r, why)
 	}
-	for _, raw := range []string{`{"action":"plan","selekt":{"all":true}}`, `{"action":"list"} {}`, `[]`, ``, `{"action":"list","by":7}`} {
+	for _, raw := range []string{`{"action":"plan","selekt":{"all":true}}`, `{"action":"status"} {}`, `[]`, ``, `{"action":"status","by":7}`} {
 		if got, err := b.Handle(t.Context(), json.RawMessage(raw)); err != nil || got.Refused == "" {
 			t.Errorf("%q: %+v, %v", raw, got, err)
 		}
@@ -659,14 +659,17 @@ func TestDiscard(t *testing.T) {
 		for _, r := range got.Results {
 			results[r.Message] = r.Result
 		}
-		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "refused", claimed: "refused", foreign: "discarded", big: "discarded", "m-x": "not-seen"}
+		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "discarded", claimed: "refused", foreign: "discarded", big: "discarded", "m-x": "not-seen"}
 		if fmt.Sprint(results) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", results, want)
 		}
 		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
-		if b.on(job.DLQ) != 2 {
+		if e := b.entry("b"); e.Status != ledger.Terminal || len(e.Decisions) != 1 || e.Decisions[0].What != ledger.Drop || e.Decisions[0].By != "ada" {
+			t.Errorf("the ambiguous job is %s with decisions %+v, want ada's to drop it", e.Status, e.Decisions)
+		}
+		if b.on(job.DLQ) != 1 {
 			t.Errorf("%d left", b.on(job.DLQ))
 		}
 		// The audit gives back every byte, also of what did not fit one item.
@@ -676,10 +679,10 @@ func TestDiscard(t *testing.T) {
 				run = strings.TrimPrefix(r.SK, "run#")
 			}
 		}
-		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: big, Payload: true}); shown.Body != string(noise) {
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: big, WithBody: true}); shown.Body != string(noise) {
 			t.Errorf("the audit gives back %d bytes that are not the %d that were discarded", len(shown.Body), len(noise))
 		}
-		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: foreign, Payload: true}); shown.Body != "what is this" {
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: foreign, WithBody: true}); shown.Body != "what is this" {
 			t.Errorf("the audit gives back %q", shown.Body)
 		}
 		// A second copy of the discarded job does not run, and is removed by a redrive.
@@ -702,12 +705,15 @@ func TestDecide(t *testing.T) {
 	if plan := b.must(planOf(all)).Plan; plan.Actions[redrive.Redrive] != 1 || !strings.Contains(plan.Approval, "ambiguous") {
 		t.Errorf("decided: %+v", plan)
 	}
-	decide.Decision = ledger.Drop
-	if got := b.must(decide); got.Entry.Status != ledger.Terminal || len(got.Entry.Decisions) != 2 {
+	decide.Decision = ledger.Sent
+	if got := b.must(decide); got.Entry.Status != ledger.Done || len(got.Entry.Decisions) != 2 {
 		t.Errorf("%+v", got.Entry)
 	}
-	decide.Decision = "perhaps"
-	b.refused(decide, "decision refused")
+	b.refused(decide, "only an isolated ambiguous job is decided")
+	for _, what := range []ledger.DecisionKind{"perhaps", "", ledger.Drop} {
+		decide.Decision = what
+		b.refused(decide, "discard ends a job that is not wanted any more")
+	}
 }
 
 // refusingSQS refuses every entry of a batch.

@@ -40,9 +40,6 @@ type Infra struct {
 	// NearDeadline is how long a job may be overdue before the alarm about waiting work: a fraction
 	// of ShortestBudget, so that somebody can still act.
 	NearDeadline time.Duration
-	// ProducerDelay is the longest delay with which producers send to the source lane. The age that
-	// SQS reports may count it, so the alarm about waiting work allows for it.
-	ProducerDelay time.Duration
 	// Stalled is how long ready work may see no acknowledgement at all.
 	Stalled time.Duration
 	// LaneAge is the age of a lane's oldest message that nobody wants to see: SQS deletes it at
@@ -61,7 +58,6 @@ func DefaultInfra() Infra {
 		LogRetention:    30 * day,
 		ShortestBudget:  15 * time.Minute,
 		NearDeadline:    5 * time.Minute,
-		ProducerDelay:   MaxDelay,
 		Stalled:         5 * time.Minute,
 		LaneAge:         2 * day,
 		DLQAge:          7 * day,
@@ -102,8 +98,6 @@ func (i Infra) Validate(s Settings) error {
 	must(i.Stalled <= MaxAlarmSpan, "stalled limit is %v, but a CloudWatch alarm looks back at most %v", i.Stalled, MaxAlarmSpan)
 	must(i.LaneAge > MaxDelay && i.LaneAge < s.LaneRetention,
 		"lane age limit is %v, not between %v and the lane retention of %v", i.LaneAge, MaxDelay, s.LaneRetention)
-	must(i.ProducerDelay >= 0 && i.ProducerDelay <= MaxDelay,
-		"producer delay is %v, but SQS delays a message by at most %v", i.ProducerDelay, MaxDelay)
 	// Where the retentions themselves are wrong, s.Validate says so.
 	must(i.DLQAge > 0 && (i.DLQAge <= s.DLQRetention-CensusMargin || s.DLQRetention <= s.LaneRetention),
 		"DLQ age limit is %v, above DLQ retention less %v = %v: a census counts once a day, and people need a day to act",

@@ -29,7 +29,6 @@ func TestInfraInequalities(t *testing.T) {
 		"near-deadline limit is 15m0s":                      func(i *Infra) { i.NearDeadline = i.ShortestBudget },
 		"stalled limit is 30s":                              func(i *Infra) { i.Stalled = 30 * time.Second },
 		"lane age limit is 96h0m0s":                         func(i *Infra) { i.LaneAge = 96 * time.Hour },
-		"producer delay is 15m1s":                           func(i *Infra) { i.ProducerDelay = 901 * time.Second },
 		"DLQ age limit is 289h0m0s, above ":                 func(i *Infra) { i.DLQAge = 289 * time.Hour },
 	} {
 		i := DefaultInfra()

@@ -15,7 +15,7 @@ type step struct {
 	runs *runs
 	// over says that the step ended before any call was needed, admitted that its attempt may start.
 	over, admitted bool
-	// shares names what the job shares with others of its kind; empty if it shares nothing.
+	// shares names the thing that the job shares with others of its kind; empty if there is none.
 	shares string
 	// gather lets the step's first attempt meet those of others; nil if it runs alone. arrived says that the
 	// others no longer wait for the step.
