@@ -123,8 +123,8 @@ func object(all []member) jsontext.Value {
 	return append(b, '}')
 }
 
-// variations returns payloads that differ in one top-level field each: another string, number or truth, or
-// the field left out when it is none of these.
+// variations returns payloads that differ in one top-level field each: another string, number or boolean, or
+// the field left out if it is of another type.
 func variations(payload jsontext.Value) []variation {
 	var all []variation
 	fields := members(payload)
@@ -149,7 +149,7 @@ func variations(payload jsontext.Value) []variation {
 	return all
 }
 
-// withPayload writes a body. Nothing in it can fail to be written: it was read before.
+// withPayload writes a body. Encoding cannot fail, since the parts were decoded before.
 func withPayload(e job.Envelope, payload jsontext.Value) string {
 	e.Payload = payload
 	body, err := e.Encode()

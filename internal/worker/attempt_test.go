@@ -16,8 +16,8 @@ import (
 	"acklast/internal/worker"
 )
 
-// invocation runs a batch in a bubble of its own time, in an invocation of the deployed length, and
-// returns how long the handler took.
+// invocation runs a batch in an invocation of the deployed length, inside a bubble. It returns how long the
+// handler took.
 func (b *bench) invocation(records ...events.SQSMessage) (failed []string, took time.Duration) {
 	b.Helper()
 	began := time.Now()
@@ -79,7 +79,7 @@ func TestAKindsOwnAttemptTime(t *testing.T) {
 	}
 }
 
-// Twenty receives and four hours, without an entry: that is what became of a job that hung.
+// Without an end to its attempts, a hung job would spend twenty receives and four hours and leave no entry.
 func TestAHungJobSpendsItsBudget(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = hangs
@@ -144,7 +144,8 @@ func TestCodeThatIgnoresItsContextWithoutAClaim(t *testing.T) {
 	})
 }
 
-// The process ends when its response was sent, and not before: then nothing thaws later and goes on.
+// The process ends after its response was sent, and not before. So no code is frozen and goes on in a later
+// invocation.
 func TestTheProcessEndsAfterItsResponse(t *testing.T) {
 	for name, stuck := range map[string]bool{"stuck": true, "well": false} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +185,8 @@ func TestTheProcessEndsAfterItsResponse(t *testing.T) {
 	}
 }
 
-// One hung suspect costs one attempt; those behind it run, and it comes back as no suspect.
+// A hung suspect costs one attempt. The suspects behind it run, and it comes back with a new id, so it is no
+// suspect any more.
 func TestAHungSuspectDoesNotStarveTheOthers(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -285,7 +287,7 @@ func TestTheHandlerAnswersInTimeWhateverHangs(t *testing.T) {
 	}
 }
 
-// An invocation at its end: the failed attempt is still written and handed over.
+// The attempt starts at the last moment of an invocation: its failure is still written and handed over.
 func TestAnAttemptThatStartsAtTheLastMoment(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = hangs

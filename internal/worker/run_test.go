@@ -15,14 +15,14 @@ import (
 	"acklast/internal/ledger"
 )
 
-// runs are what operators decided, in memory.
+// runs are the decisions of operators, in memory.
 type runs struct {
 	mu      sync.Mutex
 	revoked []string
 	asked   int
 	fail    error
-	// paused are the kinds that are paused, pausesAsked how often that was asked, and unreadable what asking
-	// comes to.
+	// paused are the paused kinds, pausesAsked is how often they were read, and unreadable is the error of
+	// reading them.
 	paused      []string
 	pausesAsked int
 	unreadable  error
@@ -64,7 +64,7 @@ func TestRevokedRun(t *testing.T) {
 	equal(b, e.Redrives, 0, "the entry's generation")
 	equal(b, e.IsolatedMessageID, "m-1", "the entry's isolated message")
 	equal(b, e.Cause, job.CauseRevoked, "the entry's cause")
-	// One that ran already keeps its generation.
+	// A job that has run keeps its generation.
 	r := b.redriven("2", "r-bad")
 	e = b.ledger.entries["test/2"]
 	e.Attempts++
@@ -78,7 +78,7 @@ func TestRevokedRun(t *testing.T) {
 func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	b := newBench(t)
 	b.runs.revoked = []string{"r-bad"}
-	// The entry is another run's by now; a message that names the revoked one, perhaps forged, runs.
+	// The entry belongs to another run now. A message that names the revoked run, perhaps forged, runs.
 	r := b.redriven("1", "r-bad")
 	e := b.ledger.entries["test/1"]
 	e.Run = "r-good"
@@ -87,9 +87,9 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	if e = b.ledger.entries["test/1"]; e.Status != ledger.Done {
 		t.Errorf("entry %+v", e)
 	}
-	// Final is final.
+	// A final entry stays final.
 	b.one(r)
-	// Claimed by a live delivery: deferred.
+	// A live delivery holds the claim: deferred.
 	r = b.redriven("3", "r-bad")
 	e = b.ledger.entries["test/3"]
 	e.Status, e.LeaseUntil = ledger.Running, b.now.Add(time.Minute)

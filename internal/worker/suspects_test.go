@@ -27,7 +27,7 @@ func again(r events.SQSMessage, n int) events.SQSMessage {
 	return r
 }
 
-// watch writes into the ledger's log which jobs ran.
+// watch records in the ledger's log which jobs ran.
 func (b *bench) watch() {
 	run := b.run
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -57,7 +57,7 @@ func TestSecondReceiveIsNoSuspect(t *testing.T) {
 	b.wantLog("run m1")
 }
 
-// Strikes of messages without an id would be everybody's: nobody is convicted by them.
+// All messages without an id would share their strikes, so they have none and are never convicted.
 func TestAMessageWithoutAnIDIsNoSuspect(t *testing.T) {
 	b := newBench(t)
 	b.ledger.strikes[""] = map[string]time.Time{"a": t0.Add(-time.Hour), "b": t0.Add(-time.Hour)}
@@ -66,8 +66,8 @@ func TestAMessageWithoutAnIDIsNoSuspect(t *testing.T) {
 	equal(b, len(b.wires.sent), 0, "the number of queues with moves")
 }
 
-// A failing and a panicking attempt return too: their moves are sent before the next suspect starts, and
-// retire their messages.
+// An attempt that fails or panics returns too: its move is sent before the next suspect starts, and its message
+// is deleted.
 func TestEveryReturnRetiresItsMessage(t *testing.T) {
 	b := newBench(t)
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -90,7 +90,7 @@ func TestEveryReturnRetiresItsMessage(t *testing.T) {
 	}
 }
 
-// mortal is a process's way to the ledger and the queues. Once it is dead nothing gets through.
+// mortal connects a process with the ledger and the queues. After the process has died, no call gets through.
 type mortal struct {
 	*memory
 	*wires
@@ -131,7 +131,7 @@ func (p *mortal) Backoff(ctx context.Context, lane job.Queue, items []lanes.Back
 	return p.wires.Backoff(ctx, lane, items)
 }
 
-// process handles one batch in a process that dies when it runs the job "poison", as if at that moment.
+// process handles one batch in a process that dies when it runs the job "poison".
 func (b *bench) process(records ...events.SQSMessage) {
 	b.Helper()
 	p := &mortal{memory: b.ledger, wires: b.wires}
@@ -155,7 +155,7 @@ func (b *bench) process(records ...events.SQSMessage) {
 	_, _ = worker.New(b.Config, d).Handle(ctx, events.SQSEvent{Records: records})
 }
 
-// The same three come back together. Only the poison is convicted; the others take effect once.
+// The same three messages come back together. Only the poison is convicted; the others take effect once.
 func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b := newBench(t)
 	b.now = time.Now()
@@ -168,7 +168,7 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b.now = b.now.Add(3 * time.Minute)
 	b.ledger.log = nil
 	b.process(again(poison, 4), again(last, 4))
-	// Fewest strikes first: the innocent is through before the poison gets its second chance.
+	// The suspect with the fewest strikes runs first: the innocent one ends before the poison runs again.
 	b.wantLog("strike m3", "run m3", "delete m3", "clear m3", "strike m2")
 
 	b.now = b.now.Add(3 * time.Minute)
@@ -196,7 +196,7 @@ func struck(t *testing.T, end time.Time) (*bench, events.SQSMessage) {
 }
 
 func TestAStrikeCountsOnlyWhenItsInvocationIsOver(t *testing.T) {
-	b, r := struck(t, t0.Add(-60*time.Second)) // over, but for clocks that differ
+	b, r := struck(t, t0.Add(-60*time.Second)) // over, if clocks did not differ
 	b.one(r)
 	equal(b, b.ran.Load(), 1, "the number of runs")
 	equal(b, len(b.wires.sent[job.DLQ]), 0, "the number of moves to %s", job.DLQ)
@@ -206,7 +206,8 @@ func TestAStrikeCountsOnlyWhenItsInvocationIsOver(t *testing.T) {
 	equal(b, len(b.wires.sent[job.DLQ]), 1, "the number of moves to %s", job.DLQ)
 }
 
-// The kind's own code may be what kills, so a convict's payload is not read, and its entry stays as it is.
+// The kind's own code may kill the process. So a convicted job's payload is not read, and its entry stays as it
+// is.
 func TestAConvictIsIsolatedByItsMessageAlone(t *testing.T) {
 	b, r := struck(t, t0.Add(-time.Hour))
 	k := b.kind("test", job.RunLate)
@@ -302,8 +303,8 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 	})
 }
 
-// Two strikes that were not cleared would convict the next delivery, so until one is gone no other
-// suspect starts.
+// Two strikes that were not cleared would convict the next delivery. So no other suspect starts until one is
+// cleared.
 func TestAnUnclearedStrikeHoldsTheOthersBack(t *testing.T) {
 	b := newBench(t)
 	b.HandoverMargin, b.StartMargin = 80*time.Millisecond, 100*time.Millisecond
@@ -327,8 +328,8 @@ func TestAnUnclearedStrikeHoldsTheOthersBack(t *testing.T) {
 	}
 }
 
-// A message that is full of the sender's own is deferred without our memory: its contentions count in the
-// ledger, and the delivery that follows reads them there.
+// A message without room for our memory is deferred without it. Its contentions are counted in the ledger, and
+// the next delivery reads them there.
 func TestContentionsOfAFullMessageCountInTheLedger(t *testing.T) {
 	b := newBench(t)
 	b.run = func(context.Context, job.Delivery) job.Result {
@@ -360,7 +361,8 @@ func TestContentionsOfAFullMessageCountInTheLedger(t *testing.T) {
 	equal(b, b.ledger.entries["test/1"].Cause, job.CauseContention, "the entry's cause")
 }
 
-// Somebody took our attribute away: what it counted is in the ledger too, as far as it was written there.
+// Our attribute was removed from the message. The counts that were written into the ledger too are taken from
+// there.
 func TestARecoveryDeliveryWithoutMemoryReadsItsEntry(t *testing.T) {
 	b := newBench(t)
 	b.run = func(context.Context, job.Delivery) job.Result {

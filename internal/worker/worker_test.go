@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if raceDetector { // which makes a story take six times as long; make test tells all of them without it as well
+	if raceDetector { // a story takes six times as long with it; make test runs all of them without it as well
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
@@ -44,8 +44,8 @@ type memory struct {
 	entries map[string]ledger.Entry
 	strikes map[string]map[string]time.Time // by message and token
 	log     []string                        // what was done with strikes, runs and deletes, in order
-	fail    error                           // what every call comes to, if set
-	// unstruck and unclear are what strikes and their clearing come to, if set.
+	fail    error                           // the error of every call, if set
+	// unstruck and unclear are the errors of strikes and of their clearing, if set.
 	unstruck, unclear error
 }
 
@@ -112,7 +112,7 @@ func (m *memory) Update(_ context.Context, key, token string, change func(ledger
 	return next, nil
 }
 
-// commit makes the delivery's entry final, as a kind's own transaction would.
+// commit makes the delivery's entry final, like a kind's own transaction.
 func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,14 +129,14 @@ func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.R
 	return job.Result{Verdict: job.Committed, Detail: "ran"}
 }
 
-// wires are queues that remember what was sent.
+// wires are queues that record the messages they were sent.
 type wires struct {
 	mu      sync.Mutex
 	sent    map[job.Queue][]lanes.Move
 	calls   int
 	backoff []lanes.Backoff
 	refuse  func(to job.Queue, m lanes.Move) error
-	deny    error // what Backoff comes to
+	deny    error // the error of Backoff
 	deleted func(id string)
 }
 
@@ -170,8 +170,8 @@ func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) e
 	return w.deny
 }
 
-// bench is a handler between a ledger and queues in memory, with a clock of its own and one kind,
-// "test", whose job n runs as the test says.
+// bench is a handler with a ledger and queues in memory, its own clock and one kind, "test". The test chooses
+// how a job of it runs.
 type bench struct {
 	testing.TB
 	worker.Config
@@ -235,7 +235,7 @@ func fails(class job.Class, after time.Duration) func(context.Context, job.Deliv
 	}
 }
 
-// leaves is a run of which nothing is known: another delivery has the job by now.
+// leaves is a run of unknown result: another delivery has the job by now.
 func leaves(context.Context, job.Delivery) job.Result {
 	return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrLeaseLost}
 }
@@ -252,7 +252,7 @@ func (b *bench) record(id, body string) events.SQSMessage {
 	}
 }
 
-// back is a message that was moved, as its queue delivers it: with a new id.
+// back is a moved message as its queue delivers it: with a new id.
 func (b *bench) back(id string, m lanes.Move) events.SQSMessage {
 	r := b.record(id, m.Message.Body)
 	r.EventSourceARN = recoveryARN
@@ -300,7 +300,7 @@ func (b *bench) one(r events.SQSMessage) {
 	b.all(r)
 }
 
-// last returns the last move to the queue, of n in all.
+// last returns the last move to the queue; n is the expected number of moves.
 func (b *bench) last(to job.Queue, n int) lanes.Move {
 	b.Helper()
 	if len(b.wires.sent[to]) != n {
@@ -395,7 +395,7 @@ func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
 	}
 }
 
-// Ids with delimiters, and integers next to each other above 2^53, stay different jobs.
+// Ids with delimiters, and neighbouring integers above 2^53, stay different jobs.
 func TestKeysStayApart(t *testing.T) {
 	b := newBench(t)
 	ids := []string{"a/b", "a%2Fb", "a", "9007199254740993", "9007199254740992"}
@@ -426,7 +426,7 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 	}
 }
 
-// A panic says nothing about the call that it interrupted.
+// A panic proves nothing about the call that it interrupted.
 func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 	b := newBench(t)
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -443,7 +443,8 @@ func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 	equal(b, b.ledger.entries["test/1"].Unresolved, true, "the entry's mark unresolved")
 }
 
-// The kind's own code that reads a payload panics on the same bytes each time, and has no key yet.
+// The kind's own code that reads a payload panics on the same bytes each time, and there is no key yet to count
+// attempts under.
 func TestAPanicWhileReadingIsIsolatedAtOnce(t *testing.T) {
 	b := newBench(t)
 	k := b.kind("test", job.RunLate)
@@ -457,7 +458,7 @@ func TestAPanicWhileReadingIsIsolatedAtOnce(t *testing.T) {
 func TestNothingStartsWithTooLittleTime(t *testing.T) {
 	for _, left := range []time.Duration{topology.Default().StartMargin - time.Millisecond, 0, -time.Second} {
 		b := newBench(t)
-		// The handler's clock decides, so that the context itself need not end.
+		// The handler's clock decides, so the context itself need not end.
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
 		deadline, _ := ctx.Deadline()
 		b.now = deadline.Add(-left)
@@ -515,14 +516,14 @@ func TestResponses(t *testing.T) {
 func TestLeftDeliveriesBackOff(t *testing.T) {
 	b := newBench(t)
 	b.run = leaves
-	b.wires.deny = errors.New("no permission") // best effort: not the record's failure
+	b.wires.deny = errors.New("no permission") // best effort: a failure here does not fail the record
 	second := b.record("m2", body("2"))
 	second.Attributes["ApproximateReceiveCount"] = "2"
 	third := b.record("m3", body("3"))
 	third.Attributes["ApproximateReceiveCount"] = "3"
 	late := b.record("m4", body("4"))
 	late.Attributes["ApproximateReceiveCount"] = "900"
-	unreadable := b.record("m5", `{}`) // isolated, so there is a success beside them
+	unreadable := b.record("m5", `{}`) // isolated, so the batch has a success too
 	failed, err := b.handle(b.record("m1", body("1")), second, third, late, unreadable)
 	equal(b, err, nil, "the error")
 	equal(b, fmt.Sprint(failed), "[m1 m2 m3 m4]", "the list of failures")
@@ -575,7 +576,7 @@ func TestRetryAfterIsALowerBound(t *testing.T) {
 		if m := b.last(job.Recovery, 1); m.Delay != delay {
 			t.Errorf("Retry-After %v: delay %v, want %v", after, m.Delay, delay)
 		}
-		// An early copy does not run before it either.
+		// An early copy does not run before that time either.
 		b.now = t0.Add(after / 2)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(b.back("m2", b.last(job.Recovery, 1)))
@@ -716,7 +717,7 @@ func TestContentionIsolatesWhenCountAndTimeAreSpent(t *testing.T) {
 	}
 }
 
-// A wait for a known time counts nothing, however often.
+// A wait for a known time is not counted as contention, however often it happens.
 func TestWaitingIsNotContention(t *testing.T) {
 	b := newBench(t)
 	memory := job.Memory{MessageID: "m0", Contentions: 500, ContendedFrom: t0.Add(-100 * time.Hour)}
@@ -739,7 +740,7 @@ func TestTooFarAheadIsRefusedAtOnce(t *testing.T) {
 	b.last(job.Recovery, 1)
 }
 
-// Every message has room for what the ledger's trouble counts, or waits in steps of five minutes.
+// A message carries the count of hand-backs. Without room for it, the message waits in steps of five minutes.
 func TestTheLedgersTroubleHandsBack(t *testing.T) {
 	for lane, arn := range map[job.Queue]string{job.Source: sourceARN, job.Recovery: recoveryARN} {
 		b := newBench(t)
@@ -768,7 +769,7 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 		if !strings.Contains(b.out.String(), `"LedgerOutage":1`) {
 			t.Errorf("%s: no metric names the outage:\n%s", lane, b.out.String())
 		}
-		// It is over: nothing of it is left.
+		// The outage is over, and its counts are gone.
 		b.run = fails(job.Transient, 0)
 		b.one(r)
 		sent := b.wires.sent[job.Recovery]
@@ -808,7 +809,7 @@ func TestAnOutageOfAFullMessage(t *testing.T) {
 	}
 }
 
-// The database refuses the kind's own table and takes the ledger's write: the job's attempt failed.
+// The database refuses the kind's own table but accepts the ledger's write: the attempt failed.
 func TestADeniedTableOfTheKindIsAFailedAttempt(t *testing.T) {
 	b := newBench(t)
 	b.run = func(_ context.Context, d job.Delivery) job.Result {
@@ -818,7 +819,7 @@ func TestADeniedTableOfTheKindIsAFailedAttempt(t *testing.T) {
 	b.last(job.Recovery, 1)
 	equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
 	equal(b, b.ledger.entries["test/1"].LastClass, job.ClassUnknown, "the entry's last class")
-	// The ledger's own table as well: its trouble.
+	// It refuses the ledger's own table as well: the ledger is in trouble.
 	b.ledger.fail = ledger.ErrDenied
 	b.one(b.record("m2", body("2")))
 	b.last(job.Source, 1)
@@ -835,7 +836,7 @@ func TestAJobThatExpiresAfterAnOutageIsCountedApart(t *testing.T) {
 	}
 }
 
-// A call of unknown outcome comes before the deadline: the kind looks it up.
+// A call of unknown outcome outranks the deadline: the kind looks it up.
 func TestALateJobWithAnOpenCallRuns(t *testing.T) {
 	const late = `{"kind":"expiring","deadline":"2026-12-01T09:59:00Z","payload":{"ID":"1"}}`
 	b := newBench(t)
@@ -961,7 +962,7 @@ func TestIsolatedRules(t *testing.T) {
 		if !strings.Contains(b.out.String(), `"Copies":1`) {
 			t.Errorf("not counted:\n%s", b.out.String())
 		}
-		// Put back by hand it lifts nothing either.
+		// Put back by hand, it does not reopen the entry either.
 		b.now = b.now.Add(time.Minute)
 		b.one(b.back("m3", copied))
 		if m := b.last(job.DLQ, 3).Message.Memory; !m.Copy {
@@ -1015,7 +1016,7 @@ func TestIsolatedRules(t *testing.T) {
 		b.one(b.back("m2", m))
 		equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
 		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
-		// A second copy from the DLQ finds it open. Its count is that of the earlier opening too.
+		// A second copy from the DLQ finds the entry open. Its count is from the earlier opening too.
 		m.Message.Memory.Contentions = b.MaxContentions
 		b.one(b.back("m3", m))
 		if got := b.last(job.Recovery, 2).Message.Memory; got.Contentions != 0 {
@@ -1066,7 +1067,7 @@ func TestIsolatedRules(t *testing.T) {
 	})
 }
 
-// The one copy that failed first speaks for all: the others wait for its retry.
+// The failure of the first copy counts for all: the others wait for its retry.
 func TestCopiesThatFailTogetherAreOneAttempt(t *testing.T) {
 	b := newBench(t)
 	b.run = fails(job.Transient, 0)
@@ -1118,7 +1119,7 @@ func TestRecordsRunSideBySideWithinTheBound(t *testing.T) {
 		_, err := b.handle(records...)
 		done <- err
 	}()
-	for range 4 { // all four places are taken at once, or this never gets on
+	for range 4 { // the test hangs unless all four places are taken at once
 		<-arrived
 	}
 	close(release)
@@ -1181,7 +1182,7 @@ func TestOneOutcomeIsObservedForEachDelivery(t *testing.T) {
 	}
 }
 
-// What a newer version wrote waits for a worker of that version.
+// Data of a newer version waits for a worker of that version.
 func TestNewerFormatsAreDeferred(t *testing.T) {
 	t.Parallel()
 	const newerAttribute = `{"v":2,"tries":[1,2]}`
