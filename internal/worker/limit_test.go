@@ -74,7 +74,7 @@ func TestUnreadablePausesPauseNothing(t *testing.T) {
 	}
 }
 
-// throttledBy refuses the jobs of kind test with the given Retry-After; zero accepts them.
+// throttledBy refuses the jobs of kind test with the Retry-After that refused returns, unless it is accepted.
 func (b *bench) throttledBy(refused func() time.Duration) {
 	b.run = func(_ context.Context, d job.Delivery) job.Result {
 		if d.Envelope.Kind == "test" {

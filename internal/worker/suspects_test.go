@@ -57,7 +57,7 @@ func TestSecondReceiveIsNoSuspect(t *testing.T) {
 	b.wantLog("run m1")
 }
 
-// All messages without an id would share their strikes, so they have none and are never convicted.
+// All messages without an id would share their strikes, so such a message is never convicted.
 func TestAMessageWithoutAnIDIsNoSuspect(t *testing.T) {
 	b := newBench(t)
 	b.ledger.strikes[""] = map[string]time.Time{"a": t0.Add(-time.Hour), "b": t0.Add(-time.Hour)}
