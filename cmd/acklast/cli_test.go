@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -174,22 +170,12 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// intercept puts a proxy in front of the command line's endpoint. hook gets each call's operation. It may
-// answer the call itself and then returns true.
-func (c *cli) intercept(hook func(operation string, w http.ResponseWriter) bool) {
-	to, err := url.Parse(c.env["AWS_ENDPOINT_URL"])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(to)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-		if !hook(operation, w) {
-			proxy.ServeHTTP(w, r)
-		}
-	}))
-	c.t.Cleanup(server.Close)
-	c.env["AWS_ENDPOINT_URL"] = server.URL
+// faulty puts a fault proxy in front of the command line's endpoint.
+func (c *cli) faulty() *faults.Proxy {
+	p := faults.New(c.env["AWS_ENDPOINT_URL"])
+	c.t.Cleanup(p.Close)
+	c.env["AWS_ENDPOINT_URL"] = p.URL()
+	return p
 }
 
 // received takes all visible messages of a queue.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -255,14 +255,12 @@ func TestSendInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			calls := make(chan struct{}, total)
-			c.intercept(func(operation string, _ http.ResponseWriter) bool {
-				if operation == "SendMessageBatch" {
-					if calls <- struct{}{}; len(calls) == 10 { // in the second window
-						cancel()
-					}
+			c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Match: func([]byte) bool {
+				if calls <- struct{}{}; len(calls) == 10 { // in the second window
+					cancel()
 				}
 				return false
-			})
+			}})
 			path := file(t, "\n"+lines(total)) // the first job is in line 2
 			r := c.runContext(ctx, io.Discard, "send", "--file", path, "--from-line=1", "--output", output)
 			if r.code != exitFailed {
@@ -380,21 +378,7 @@ func TestSendFailures(t *testing.T) {
 	})
 	t.Run("a call, end to end", func(t *testing.T) {
 		c, aws := embedded(t)
-		first := make(chan struct{}, 1)
-		c.intercept(func(operation string, w http.ResponseWriter) bool {
-			if operation != "SendMessageBatch" {
-				return false
-			}
-			select {
-			case first <- struct{}{}:
-			default:
-				return false
-			}
-			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = io.WriteString(w, `{"__type":"com.amazonaws.sqs#UnsupportedOperation","message":"not today"}`)
-			return true
-		})
+		c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Times: 1, Fault: faults.Error(400, "com.amazonaws.sqs#UnsupportedOperation", "not today")})
 		r := c.run("send", "--file", file(t, lines(30)), "--output", "json")
 		report := decode[sendReport](t, r)
 		if r.code != exitFailed || report.Sent != 20 || report.Failed != 10 || len(report.Failures) != 10 || report.NextLine != 0 {
@@ -407,13 +391,7 @@ func TestSendFailures(t *testing.T) {
 	})
 	t.Run("the only job", func(t *testing.T) {
 		c, _ := embedded(t)
-		c.intercept(func(operation string, w http.ResponseWriter) bool {
-			if operation == "SendMessageBatch" {
-				w.WriteHeader(http.StatusForbidden)
-				return true
-			}
-			return false
-		})
+		c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(403, "AccessDenied", "no")})
 		r := c.run("send", expiry("r-1"))
 		if r.code != exitFailed {
 			t.Errorf("exit code %d", r.code)

@@ -19,9 +19,7 @@ func TestKind(t *testing.T) {
 		Seed: func(ctx context.Context, s acklast.Services) error {
 			_, err := s.DynamoDB.PutItem(ctx, &dynamodb.PutItemInput{
 				TableName: aws.String(s.Table("vouchers")),
-				Item: map[string]types.AttributeValue{
-					"voucher_id": &types.AttributeValueMemberS{Value: "v-1"}, "state": &types.AttributeValueMemberS{Value: "issued"},
-				},
+				Item:      map[string]types.AttributeValue{"voucher_id": acklast.Text("v-1"), "state": acklast.Text("issued")},
 			})
 			return err
 		},
