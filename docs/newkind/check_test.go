@@ -13,7 +13,7 @@ import (
 	"acklast/docs/newkind"
 )
 
-// A voucher's job keeps what the worker relies on.
+// A voucher's job keeps its promises to the worker.
 func TestKind(t *testing.T) {
 	acklast.CheckKind(t, newkind.Kind(), acklast.CheckOptions{
 		Seed: func(ctx context.Context, s acklast.Services) error {
