@@ -135,7 +135,7 @@ func contains(t *testing.T, text string, wanted ...string) {
 	t.Helper()
 	for _, w := range wanted {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q does not stand in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }

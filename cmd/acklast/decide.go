@@ -61,7 +61,7 @@ delivery holds. Exit code 2 if any was not discarded. "acklast redrive resend" t
 	return cmd
 }
 
-// results prints what became of each message, and ends with exit code 2 if any is not what was wanted.
+// results prints the result of each message, and ends with exit code 2 if any differs from wanted.
 func (a *app) results(resp redrive.Response, wanted string) error {
 	err := a.answer(resp, func(out io.Writer) {
 		row(out, "MESSAGE", "JOB", "RESULT", "WHY")

@@ -228,7 +228,7 @@ func TestAConvictIsIsolatedByItsMessageAlone(t *testing.T) {
 	}
 }
 
-// An outage must convict nobody.
+// An outage must convict no job.
 func TestOutageConvictsNoInnocent(t *testing.T) {
 	t.Run("strikes not read: handed back, unrun", func(t *testing.T) {
 		b := newBench(t)
