@@ -49,7 +49,7 @@ bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (s
 	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
 	$(GO) test ./internal/worker -run '^$$' -bench FiftyThousand -benchtime 1x -v
 	$(GO) vet -tags bench ./internal/e2e
-	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
+	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestBesideABareWorker|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
 	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -timeout 60m -v
 
 .PHONY: lint

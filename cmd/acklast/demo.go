@@ -22,12 +22,12 @@ func newDemo(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch jobs survive copies, kills and outages",
-		Long: `Tell a story on an embedded AWS of its own, with the real worker binary as processes. Whatever fails in it
-fails for real, by SIGKILL or by a proxy between the worker and AWS. At the end it says what was sent, what
-became of it, and whether it adds up; if not, the exit code is 1.
+		Long: `Tell a story on its own embedded AWS, with the real worker binary as processes. All failures in it
+are real: by SIGKILL or by a proxy between the worker and AWS. At the end it prints the jobs that were sent and
+their outcomes, and checks that they add up; if not, the exit code is 1.
 
-Times are scaled down, so it takes about a minute and a half. Nothing is kept, no port is fixed: it can run beside
-"acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
+Times are scaled down, so it takes about a minute and a half. It keeps no data and uses no fixed port, so it can
+run beside "acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
 		Args: cobra.NoArgs,

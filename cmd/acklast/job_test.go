@@ -135,7 +135,7 @@ func TestJobWithRecordsOfItsKind(t *testing.T) {
 
 	reopen := func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) { return rules.Reopen(e, d, time.Now()) }
 	write(t, aws, reopen)
-	contains(t, squeezed(c.must("job", "r-1").stdout), "status pending\n", "2 failed, 0 since it was last put back", "redrives 1\n", "was put back and waits on a lane or runs now")
+	contains(t, squeezed(c.must("job", "r-1").stdout), "status pending\n", "2 failed, 0 since it was last reopened", "redrives 1\n", "was reopened and waits on a lane or runs now")
 
 	done := func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
 		return rules.Finish(e, d, ledger.Done, "released", time.Now())
@@ -244,7 +244,7 @@ func TestJobOfAnEffect(t *testing.T) {
 	})
 
 	contains(t, squeezed(c.must("job", "renewal/1042").stdout), "status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
-		"status running\n", "lease until ", "call its outcome is unknown\n", "may be at its call now",
+		"status running\n", "lease until ", "call its outcome is unknown\n", "may be making its call now",
 		"last class ambiguous\n", "AT EVIDENCE OWNER NOTE\n", "- token-old woke up late\n",
 		"Ask the provider, then decide with \"acklast decide\"", "expiry ", "deadline ")
 
@@ -252,7 +252,7 @@ func TestJobOfAnEffect(t *testing.T) {
 		func(e ledger.Entry) (ledger.Entry, error) {
 			return rules.Decide(e, ledger.Decision{At: time.Now(), By: "ada", What: ledger.NotSent, Reason: "asked support"})
 		})
-	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be put back once")
+	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be redriven once")
 
 	r := decode[jobReport](t, c.must("job", "renewal/1042", "--output", "json"))
 	if len(r.Entries) != 3 || r.Entries[1].Key != push {

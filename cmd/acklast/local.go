@@ -41,13 +41,13 @@ func newLocal(a *app) *cobra.Command {
 		Long: `Run an embedded AWS (SQS, DynamoDB and Lambda) on this machine, with the stack's queues and tables and the
 real worker binary as processes, fed by one poller for each lane. No account, no Docker, no credentials.
 
-It builds functions/worker and functions/redrive of the module that --module, or else the current folder,
-lies in. Any module will do: its worker says itself which kinds and tables it has. Elsewhere
---worker-binary says where a compiled worker is. A function gets none of your environment; --env passes on
-what a kind needs.
+It builds functions/worker and functions/redrive of the module that contains the folder --module, by default
+the current one. Any module works, because its worker prints its own kinds and tables. Without a module, use
+--worker-binary for a compiled worker. A function gets no variable of your environment; pass the kinds'
+variables with --env.
 
-Once it is ready it prints the address and commands to copy; a module's own come from its file
-events/local.txt. The functions' logs go to standard error. Nothing is kept when it ends. A lane is paused
+Once it is ready, it prints the address and commands to copy; a module's own commands come from its file
+events/local.txt. The functions' logs go to standard error. All data is lost when it ends. A lane is paused
 and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source mapping, whose id
 here is the lane's name.`,
 		Example: `  acklast local

@@ -65,7 +65,7 @@ func laneCommand(a *app, use string, enabled bool, short, long string) *cobra.Co
 			case len(args) == 0 && kind != "" && w.reason != "":
 				return a.setKind(cmd.Context(), w, kind, enabled)
 			case len(args) == 0 && kind != "":
-				return refuse("%s --kind %s needs a --reason: whoever finds it will want to know", use, kind)
+				return refuse("%s --kind %s needs a --reason: people who find the change will want to know why", use, kind)
 			case len(args) == 0:
 				return refuse("%s needs a lane, source or recovery, or a --kind", use)
 			case kind != "":

@@ -39,14 +39,14 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Run SQS jobs on Lambda whose effects happen once",
 		Long: `acklast runs SQS jobs on AWS Lambda whose effects happen once, and this is its operator's tool.
 
-It works against the embedded AWS of "acklast local", against LocalStack and against AWS, which is
-decided by AWS's own settings alone: with AWS_ENDPOINT_URL or --endpoint-url at that address, else
-AWS with your profile and region. At an address of this machine it needs no credentials. Before it
-writes anything it says on standard error where to.
+It works with the embedded AWS of "acklast local", with LocalStack and with AWS. Only AWS's own
+settings decide which: with AWS_ENDPOINT_URL or --endpoint-url it uses that address, otherwise AWS
+with your profile and region. At an address of this machine it needs no credentials. Before it
+writes anything, it prints the place on standard error.
 
-Standard output carries the answer, as a table or with --output json; everything else goes to
-standard error. The exit code is 0 if all went well, 1 if it failed, 2 if the command line, its
-input or the state of things does not allow it, and 3 if a redrive was stopped by a condition.
+The answer goes to standard output, as a table or with --output json; everything else goes to
+standard error. The exit code is 0 if all went well, 1 if the command failed, 2 if the command line,
+its input or the present state does not allow it, and 3 if a redrive was stopped by a condition.
 
 Shell completion: "acklast completion bash|zsh|fish|powershell" prints the script, for example
   source <(acklast completion bash)`,

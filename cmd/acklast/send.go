@@ -72,15 +72,15 @@ func newSend(a *app) *cobra.Command {
 
 The input is either one JSON document or NDJSON, one job in each line; blank lines are skipped. Every
 job is checked before any is sent: the form of its envelope, SQS's size and characters, and that its
-notBefore lies at most 24 h ahead. If one is bad, its line is named and nothing is sent. What can be
-read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. Kind and payload are
-the worker's to check: it isolates what it cannot read, and "acklast dlq" shows why.
+notBefore lies at most 24 h ahead. If one is bad, its line is printed and nothing is sent. An input that
+can be read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. The worker
+checks kind and payload: it isolates a job that it cannot read, and "acklast dlq" shows why.
 
-A job that is not due yet is sent with SQS's delay, at most 15 minutes; from there the worker carries
-it on. Sending a job twice does no harm: its effect happens once.
+A job that is not due yet is sent with SQS's delay, at most 15 minutes; after that the worker defers it
+until it is due. Sending a job twice is safe: its effect happens once.
 
-An interruption (Ctrl-C) waits for the calls in flight, says how many jobs SQS has confirmed, and how to
-go on.`,
+An interruption (Ctrl-C) waits for the calls in flight, then prints how many jobs SQS has confirmed, and the
+command that sends the rest.`,
 		Example: `  acklast send '{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"hold-1","resourceId":"room-7","units":1}}'
   acklast send --file jobs.ndjson
   acklast send --file jobs.ndjson --from-line 1204

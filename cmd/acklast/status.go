@@ -68,13 +68,13 @@ const kindsLimit = 5 * time.Second
 func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Say how much work each lane holds",
-		Long: `Say how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
+		Short: "Show how much work each lane holds",
+		Long: `Show how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
 flight (with the worker, or backing off), and how many are isolated on the DLQ. SQS's counts are
 approximate.
 
-The age of the oldest message is CloudWatch's, measured up to some minutes ago; it is told on AWS only,
-and only of queues that were in use. Kinds, their own rates and pauses are told by the redrive function, if
+The age of the oldest message is CloudWatch's figure, which may be some minutes old. It exists only on AWS,
+and only for queues that were in use. Kinds, their own rates and pauses come from the redrive function, if
 you may invoke it. Paused lanes: on AWS "aws lambda list-event-source-mappings
 --event-source-arn ARN-OF-THE-QUEUE" shows whether a lane's mapping is enabled.`,
 		Example: `  acklast status
