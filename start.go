@@ -70,17 +70,17 @@ func exit(function string, err error) {
 	}
 }
 
-// process is what a function gets from outside.
+// process is the environment of a function.
 type process struct {
 	getenv func(string) string
 	out    io.Writer
 	serve  func(handler any)
 }
 
-// errNotDefined: a Kind that is zero.
+// errNotDefined: the Kind is zero.
 var errNotDefined = errors.New("a Kind that Define did not make")
 
-// start describes the kinds if the arguments ask for that, and otherwise starts the function. Lambda
+// start prints the kinds if the arguments ask for a description, and otherwise starts the function. Lambda
 // starts it without arguments.
 func (p process) start(args []string, kinds []Kind, function func(context.Context, []Kind) error) error {
 	switch {
@@ -159,7 +159,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	reading := catalogue(kinds)
 	explaining := &starts{kinds: kinds, services: Services{
 		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
-		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
+		// No attempt is made here, so any timeout of an effect is allowed.
 		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
 	}}
 	metrics := telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now)
