@@ -27,6 +27,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 			if err != nil {
 				return err
 			}
+			a.at(g.target)
 			r := redrive.Request{Action: "audit"}
 			switch id := args[0]; {
 			case strings.HasPrefix(id, "p-"):
@@ -40,7 +41,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				if r.Run == "" && r.Plan == "" {
 					return refuse("--body needs the id of a discard, such as d-20261201-100000-1a2b3c4d, or of a plan that mends")
 				}
-				r.Message, r.Payload = payload, true
+				r.Message, r.WithBody = payload, true
 			}
 			all, err := g.ask(ctx, r)
 			for page := all.NextPage; err == nil && page > 0; {

@@ -15,17 +15,24 @@ func newDiscard(a *app) *cobra.Command {
 	var s selection
 	var count int
 	cmd := &cobra.Command{
-		Use:   "discard [MESSAGE...]",
+		Use:   "discard [MESSAGE|JOB...]",
 		Short: "End isolated jobs for good, with their payload in the audit",
-		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), or by a selection of
-which you say how many it selects. The payload goes into the audit first; the job's entry becomes terminal, so that no copy of
-it runs; then the message is deleted. Refused for a job that a delivery holds, and for an ambiguous one, which is for "acklast
-decide". Exit code 2 if any was not discarded.`,
+		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), by their keys, or by a
+selection with the number of messages that it selects. The message goes into the audit first; the job's entry becomes terminal, so that
+no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. It is refused while a
+delivery holds the job. The exit code is 2 if any was not discarded. "acklast redrive resend" undoes a discard.`,
 		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'
   acklast discard --class invalid --error 'not JSON' --count 12 --reason 'malformed by a producer that is mended'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			r := redrive.Request{Action: "discard", Messages: args}
+			r := redrive.Request{Action: "discard"}
+			for _, id := range args {
+				if message, job := asOneOf(id); job != "" {
+					r.Jobs = append(r.Jobs, job)
+				} else {
+					r.Messages = append(r.Messages, message)
+				}
+			}
 			if f := s.filter(); !emptyFilter(f) {
 				r.Select, r.Count = f, count
 			}
@@ -45,16 +52,7 @@ decide". Exit code 2 if any was not discarded.`,
 			if err != nil {
 				return err
 			}
-			err = a.answer(resp, func(out io.Writer) {
-				row(out, "MESSAGE", "RESULT", "WHY")
-				for _, r := range resp.Results {
-					row(out, r.Message, r.Result, dash(r.Why))
-				}
-			})
-			if err == nil && slices.ContainsFunc(resp.Results, func(r redrive.Result) bool { return r.Result != "discarded" }) {
-				err = &toldError{exitRefused}
-			}
-			return err
+			return a.results(resp, "discarded")
 		}),
 	}
 	w.flags(cmd)
@@ -63,34 +61,71 @@ decide". Exit code 2 if any was not discarded.`,
 	return cmd
 }
 
+// results prints the result of each message, and ends with exit code 2 if any differs from wanted.
+func (a *app) results(resp redrive.Response, wanted string) error {
+	err := a.answer(resp, func(out io.Writer) {
+		row(out, "MESSAGE", "JOB", "RESULT", "WHY")
+		for _, r := range resp.Results {
+			row(out, dash(r.Message), dash(r.Job), r.Result, dash(r.Why))
+		}
+		if resp.Discard != "" {
+			say(out, "\nThe audit has them: acklast audit %s\n", plain(resp.Discard))
+		}
+	})
+	if err == nil && slices.ContainsFunc(resp.Results, func(r redrive.Result) bool { return r.Result != wanted }) {
+		err = &toldError{exitRefused}
+	}
+	return err
+}
+
 func newDecide(a *app) *cobra.Command {
 	var w who
-	var sent, notSent, drop bool
+	var s selection
+	var count int
+	var sent, notSent bool
 	cmd := &cobra.Command{
-		Use:   "decide JOB",
-		Short: "Decide an ambiguous job: it took effect, it did not, or it is over",
-		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence).
---sent makes it final. --not-sent lets it be redriven once, and is refused when the provider gave a request id or
-the job has expired. --drop ends it. The decision is recorded on the entry.`,
-		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "decide [JOB]",
+		Short: "Decide an ambiguous job: it took effect, or it did not",
+		Long: `Decide whether an ambiguous job took effect, by its key ("acklast job" shows the evidence), or by a
+selection with the number of messages that it selects. --sent makes it final. --not-sent lets it be redriven once, and is
+refused when the provider gave a request id or the job has expired. The decision is recorded on the entry. "acklast discard"
+ends a job that is not wanted any more.`,
+		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'
+  acklast decide --class ambiguous --error timeout --count 12 --not-sent --reason 'the provider was down all the time'`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			what := map[ledger.DecisionKind]bool{ledger.Sent: sent, ledger.NotSent: notSent, ledger.Drop: drop}
-			r := redrive.Request{Action: "decide", Job: args[0]}
-			for kind, chosen := range what {
-				if chosen {
-					r.Decision = kind
-				}
+			r := redrive.Request{Action: "decide", Decision: ledger.NotSent}
+			if sent {
+				r.Decision = ledger.Sent
 			}
-			return a.request(cmd.Context(), w, r, func(out io.Writer, resp redrive.Response) { printEntry(out, *resp.Entry, a.now()) })
+			f := s.filter()
+			if (len(args) == 0) == emptyFilter(f) || emptyFilter(f) != (count == 0) {
+				return refuse("name a job, or select jobs and say with --count how many messages that are")
+			}
+			if len(args) == 1 {
+				r.Job = args[0]
+				return a.request(cmd.Context(), w, r, func(out io.Writer, resp redrive.Response) { printEntry(out, *resp.Entry, a.now()) })
+			}
+			g, err := a.govern(cmd.Context())
+			if err != nil {
+				return err
+			}
+			a.announce(cmd.Context(), g.target)
+			r.Select, r.Count, r.By, r.Reason = f, count, g.name(cmd.Context(), w), w.reason
+			resp, err := g.ask(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.results(resp, "decided")
 		}),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&sent, "sent", false, "it did take effect")
 	f.BoolVar(&notSent, "not-sent", false, "it did not; it may be redriven once")
-	f.BoolVar(&drop, "drop", false, "whatever happened, it is over")
-	cmd.MarkFlagsOneRequired("sent", "not-sent", "drop")
-	cmd.MarkFlagsMutuallyExclusive("sent", "not-sent", "drop")
+	cmd.MarkFlagsOneRequired("sent", "not-sent")
+	cmd.MarkFlagsMutuallyExclusive("sent", "not-sent")
+	s.flags(cmd)
+	f.IntVar(&count, "count", 0, "how many messages the selection selects")
 	w.flags(cmd)
 	return cmd
 }

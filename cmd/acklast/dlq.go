@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,9 +43,9 @@ func newDLQ(a *app) *cobra.Command {
 	var payload, list bool
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Say what is isolated, why, and what a redrive would do with it",
-		Long: `Group what is on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
-message. Nothing is consumed: the messages are hidden for a moment and visible again after it. Their receive
+		Short: "Show isolated messages and why they are isolated",
+		Long: `Group the messages on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
+message. No message is consumed: the messages are hidden for a moment and then visible again. Their receive
 counts grow.`,
 		Example: `  acklast dlq
   acklast dlq --class transient --older-than 1h
@@ -57,7 +56,9 @@ counts grow.`,
 			if err != nil {
 				return err
 			}
-			r := redrive.Request{Action: "inspect", Message: show, Payload: payload}
+			a.at(g.target)
+			r := redrive.Request{Action: "inspect", WithBody: payload}
+			r.Message, r.Job = asOneOf(show)
 			if f := s.filter(); !emptyFilter(f) {
 				if show != "" {
 					return refuse("--show prints one message: it takes no selection")
@@ -79,18 +80,17 @@ counts grow.`,
 	}
 	s.flags(cmd)
 	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
-	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id")
+	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id or its job's key")
 	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
 	return cmd
 }
 
-// list prints every message that is selected, page by page.
+// list prints all selected messages, page by page.
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
 	lines := json.NewEncoder(a.stdout)
-	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	row(table, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+	var found []redrive.Listed
 	for {
 		resp, err := g.ask(ctx, r)
 		if err != nil {
@@ -103,7 +103,7 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 				}
 				continue
 			}
-			row(table, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+			found = append(found, m)
 		}
 		if resp.Scan != nil && resp.Scan.Partial != "" {
 			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
@@ -115,7 +115,12 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	if a.output == "json" {
 		return nil
 	}
-	return table.Flush()
+	return a.table(a.stdout, func(w io.Writer) {
+		row(w, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+		for _, m := range found {
+			row(w, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+		}
+	})
 }
 
 func emptyFilter(f *redrive.Filter) bool {

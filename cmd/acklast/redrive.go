@@ -21,7 +21,7 @@ func (s *selection) flags(cmd *cobra.Command) {
 func newRedrive(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive",
-		Short: "Bring isolated jobs back, governed: plan, approve, run, watch, stop, revoke",
+		Short: "Bring isolated jobs back: plan, approve, run, stop, revoke",
 		Long: `Bring isolated jobs back to the recovery lane. A plan freezes what is selected; a run moves it, a canary first,
 at a limited rate, and stops itself when jobs fail again. Exit code 0: done, and all ended well; 1: failed;
 2: refused; 3: halted; 4: done, but some jobs failed again, are still retried, or cannot be told; 5: interrupted.
@@ -29,10 +29,10 @@ See docs/runbook.md.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
   acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive stop --reason 'the provider answers 500 again'`,
-		Args: cobra.NoArgs, // else a typo would print the help and succeed
+		Args: cobra.NoArgs, // otherwise a typo would print the help and succeed
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRedrivePlan(a), newRedriveMend(a), newRedriveResend(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a), newRedriveList(a),
+	cmd.AddCommand(newRedrivePlan(a), newRedriveMend(a), newRedriveResend(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a),
 		newRedriveStop(a), newRedriveResume(a),
 		newRedriveRevoke(a))
 	return cmd

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
@@ -20,6 +21,9 @@ import (
 
 // What may be redriven is the redrive function's to say. These commands put requests and answers into
 // words, and poll.
+
+// silence is how long a command waits before it says what it waits for.
+const silence = 2 * time.Second
 
 // governor invokes the redrive function.
 type governor struct {
@@ -58,6 +62,10 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || g.approving {
 		alias = topology.AliasApprove
 	}
+	if how == types.InvocationTypeRequestResponse {
+		waiting := time.AfterFunc(silence, func() { say(g.stderr, "waiting for the redrive function: %s\n", r.Action) })
+		defer waiting.Stop()
+	}
 	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
 		FunctionName: &g.names.RedriveFunction, Qualifier: &alias, Payload: payload, InvocationType: how,
 	})
@@ -86,6 +94,9 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 func (g *governor) ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {
 	return g.invoke(ctx, r, types.InvocationTypeRequestResponse)
 }
+
+// at says where a command looks. It asks nobody.
+func (a *app) at(t *target) { say(a.stderr, "Stack %s at %s\n", t.names.Stack, t.place) }
 
 // who are the flags that say who asks, and why.
 type who struct{ by, reason string }

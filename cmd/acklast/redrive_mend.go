@@ -17,8 +17,8 @@ func newRedriveMend(a *app) *cobra.Command {
 	var w who
 	var file string
 	cmd := &cobra.Command{
-		Use:   "mend MESSAGE",
-		Short: "Plan to send an invalid or rejected job with another body, which somebody else approves",
+		Use:   "mend MESSAGE|JOB",
+		Short: "Plan to send a job with a mended body, for somebody to approve",
 		Long: `Plan to send a message of the DLQ with another body. Without --file it prints the body that the message has, for you to
 edit; with --file it shows what the edited body changes, and makes a plan of it. Somebody else sees the same and approves it; then
 "acklast redrive run" sends it. The job's key must stay the same: a new key is a new job. The audit keeps both bodies.`,
@@ -34,19 +34,22 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 			if err != nil {
 				return err
 			}
+			message, job := asOneOf(args[0])
 			if file == "" {
-				resp, err := g.ask(ctx, redrive.Request{Action: "inspect", Message: args[0], Payload: true})
+				a.at(g.target)
+				resp, err := g.ask(ctx, redrive.Request{Action: "inspect", Message: message, Job: job, WithBody: true})
 				if err != nil {
 					return err
 				}
 				_, err = io.WriteString(a.stdout, resp.Message.Body+"\n") // as it is: it is to be edited
 				return err
 			}
+			a.announce(ctx, g.target)
 			body, err := a.bodyOf(file)
 			if err != nil {
 				return err
 			}
-			return a.planned(ctx, g, redrive.Request{Action: "mend", Message: args[0], Body: body, By: g.name(ctx, w), Reason: w.reason})
+			return a.planned(ctx, g, redrive.Request{Action: "mend", Message: message, Job: job, Body: body, By: g.name(ctx, w), Reason: w.reason})
 		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file with the new body, - for standard input")
@@ -77,7 +80,7 @@ func newRedriveResend(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
 		Use:   "resend DISCARD MESSAGE",
-		Short: "Plan to send a discarded message again, from the audit, which somebody else approves",
+		Short: "Plan to send a discarded message again, for somebody to approve",
 		Long: `Plan to send a message again that a discard (d-...) took from the DLQ. The audit has it with everything that its sender put
 into it. Somebody else sees it and approves the plan; then "acklast redrive run" reopens its job and sends it. A job that has ended
 otherwise meanwhile is not sent.`,
@@ -89,6 +92,7 @@ otherwise meanwhile is not sent.`,
 			if err != nil {
 				return err
 			}
+			a.announce(ctx, g.target)
 			return a.planned(ctx, g, redrive.Request{Action: "resend", Run: args[0], Message: args[1], By: g.name(ctx, w), Reason: w.reason})
 		}),
 	}

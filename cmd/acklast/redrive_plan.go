@@ -2,13 +2,10 @@ package main
 
 import (
 	"acklast/internal/redrive"
-	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +29,14 @@ func newRedrivePlan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: s.filter(), By: g.name(cmd.Context(), w), Reason: w.reason,
+			a.announce(cmd.Context(), g.target)
+			f := s.filter()
+			if emptyFilter(f) && a.interactive() {
+				if f, err = a.chooseGroup(cmd.Context(), g); err != nil {
+					return err
+				}
+			}
+			return a.planned(cmd.Context(), g, redrive.Request{Action: "plan", Select: f, By: g.name(cmd.Context(), w), Reason: w.reason,
 				RatePerSecond: rate, Canary: canary, Open: open, Count: count})
 		}),
 	}
@@ -49,7 +53,7 @@ func newRedriveApprove(a *app) *cobra.Command {
 	var w who
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "approve PLAN", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.ExactArgs(1),
+		Use: "approve [PLAN|latest]", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)
@@ -58,12 +62,19 @@ func newRedriveApprove(a *app) *cobra.Command {
 			}
 			g.approving = true
 			a.announce(ctx, g.target)
-			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: args[0]})
+			on, err := a.resolve(ctx, g, args, func(r redrive.Run) bool { return r.State == redrive.Planned })
+			if err != nil {
+				return err
+			}
+			if on.plan == "" {
+				return refuse("%s is no plan: plans begin with p-", on.run)
+			}
+			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: on.plan})
 			if err != nil {
 				return err
 			}
 			if before.Run != nil {
-				return refuse("plan %s is run %s already, which is %s", args[0], before.Run.ID, before.Run.State)
+				return refuse("plan %s is run %s already, which is %s", on.plan, before.Run.ID, before.Run.State)
 			}
 			if err := a.confirmed(yes, "Approve this?", func(out io.Writer) {
 				printInspection(out, redrive.Response{Groups: before.Plan.Groups}, a.now())
@@ -71,11 +82,11 @@ func newRedriveApprove(a *app) *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			resp, err := g.ask(ctx, redrive.Request{Action: "approve", Plan: args[0], By: g.name(ctx, w), Reason: w.reason})
+			resp, err := g.ask(ctx, redrive.Request{Action: "approve", Plan: on.plan, By: g.name(ctx, w), Reason: w.reason})
 			if err != nil {
 				return err
 			}
-			return a.answer(resp, func(out io.Writer) { say(out, "approved; now: acklast redrive run %s\n", plain(args[0])) })
+			return a.answer(resp, func(out io.Writer) { say(out, "Approved.\nNext: acklast redrive run %s\n", plain(on.plan)) })
 		}),
 	}
 	w.flags(cmd)
@@ -88,17 +99,15 @@ func (a *app) confirmed(yes bool, question string, show func(io.Writer)) error {
 	if yes {
 		return nil
 	}
-	table := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
-	show(table)
-	if err := table.Flush(); err != nil {
+	if err := a.table(a.stderr, show); err != nil {
 		return err
 	}
 	say(a.stderr, "%s Type yes: ", question)
-	line, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	line, err := a.line()
+	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(line) != "yes" {
+	if line != "yes" {
 		return refuse("not confirmed; nothing was done (--yes does not ask)")
 	}
 	return nil

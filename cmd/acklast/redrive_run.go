@@ -16,51 +16,37 @@ import (
 
 func newRedriveRun(a *app) *cobra.Command {
 	var w who
-	var message string
+	var one string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "run PLAN|RUN|latest",
+		Use:   "run [PLAN|RUN|latest]",
 		Short: "Run a plan, or continue a run, and watch it",
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
-  acklast redrive run --message 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
+  acklast redrive run --only 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			if (len(args) == 1) == (message != "") {
-				return refuse("name a plan or a run, or one message with --message")
-			}
-			if message != "" && w.reason == "" {
-				return refuse("--message needs a --reason")
+			switch {
+			case len(args) == 1 && one != "":
+				return refuse("name a plan or a run, or one message or job with --only, not both")
+			case one != "" && w.reason == "":
+				return refuse("--only needs a --reason")
 			}
 			g, err := a.govern(ctx)
 			if err != nil {
 				return err
 			}
 			a.announce(ctx, g.target)
-			if len(args) == 1 && args[0] == latest {
-				if args[0], err = g.latest(ctx); err != nil {
-					return err
-				}
-			}
 			r := redrive.Request{Action: "run", By: g.name(ctx, w), Reason: w.reason}
-			switch {
-			case message != "":
-				// Before a plan exists that could not run.
-				resp, err := g.ask(ctx, redrive.Request{Action: "list"})
-				if err == nil {
-					err = switchedOff(resp.Switch)
-				}
-				if err == nil {
-					resp, err = g.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Messages: []string{message}}, By: r.By, Reason: r.Reason})
-				}
-				if err != nil {
-					return err
-				}
-				r.Plan = resp.Plan.ID
-			case strings.HasPrefix(args[0], "p-"):
-				r.Plan = args[0]
-			default:
-				r.Run = args[0]
+			if one != "" {
+				r.Plan, err = a.planOne(ctx, g, r, one)
+			} else {
+				var on handle
+				on, err = a.resolve(ctx, g, args, func(run redrive.Run) bool { return run.State != redrive.Done && run.State != redrive.Revoked })
+				r.Plan, r.Run = on.plan, on.run
+			}
+			if err != nil {
+				return err
 			}
 			before, err := g.ask(ctx, redrive.Request{Action: "status", Plan: r.Plan, Run: r.Run})
 			if err == nil {
@@ -86,68 +72,70 @@ func newRedriveRun(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&w.by, "by", "", "who asks (default: whom AWS says you are)")
-	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit; --message needs one")
-	cmd.Flags().StringVar(&message, "message", "", "plan and run one message, by its id on the DLQ")
+	cmd.Flags().StringVar(&w.reason, "reason", "", "why, for the audit; --only needs one")
+	cmd.Flags().StringVar(&one, "only", "", "plan and run one message by its id on the DLQ, or one job by its key")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
-// latest stands for the newest plan or run.
-const latest = "latest"
-
-func (g *governor) latest(ctx context.Context) (string, error) {
-	resp, err := g.ask(ctx, redrive.Request{Action: "list"})
+// planOne plans one message, or one job, unless the kill switch is on: before a plan exists that could not run.
+func (a *app) planOne(ctx context.Context, g *governor, r redrive.Request, one string) (plan string, err error) {
+	resp, err := g.ask(ctx, redrive.Request{Action: "status"})
+	if err == nil {
+		err = switchedOff(resp.Switch)
+	}
 	if err != nil {
 		return "", err
 	}
-	if len(resp.Runs) == 0 {
-		return "", refuse("there is no plan and no run yet: make a plan with \"acklast redrive plan\"")
+	f := &redrive.Filter{}
+	if message, job := asOneOf(one); job != "" {
+		f.Keys = []string{job}
+	} else {
+		f.Messages = []string{message}
 	}
-	return resp.Runs[0].Plan, nil
-}
-
-func newRedriveList(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List plans and runs, newest first", Args: cobra.NoArgs,
-		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
-			g, err := a.govern(cmd.Context())
-			if err != nil {
-				return err
-			}
-			resp, err := g.ask(cmd.Context(), redrive.Request{Action: "list"})
-			if err != nil {
-				return err
-			}
-			return a.answer(resp, func(w io.Writer) {
-				row(w, "RUN", "PLAN", "STATE", "SENT", "OF", "BY", "STARTED", "WHY")
-				for _, r := range resp.Runs {
-					row(w, r.ID, r.Plan, strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)), r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, a.now()), dash(r.Why))
-				}
-				printSwitch(w, resp.Switch)
-			})
-		}),
+	resp, err = g.ask(ctx, redrive.Request{Action: "plan", Select: f, By: r.By, Reason: r.Reason})
+	if err != nil {
+		return "", err
 	}
+	return resp.Plan.ID, nil
 }
 
 func newRedriveStatus(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "status RUN|PLAN", Short: "Say how far a run is, and why it stopped", Args: cobra.ExactArgs(1),
+		Use: "status [RUN|PLAN|latest]", Short: "List plans and runs, or say how far one is and why it stopped", Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			g, err := a.govern(cmd.Context())
+			ctx := cmd.Context()
+			if watch && len(args) == 0 {
+				return refuse("--watch watches one run: name it, or say %q", latest)
+			}
+			g, err := a.govern(ctx)
 			if err != nil {
 				return err
 			}
-			r := redrive.Request{Action: "status", Run: args[0]}
-			if strings.HasPrefix(args[0], "p-") {
-				r = redrive.Request{Action: "status", Plan: args[0]}
+			a.at(g.target)
+			r := redrive.Request{Action: "status"}
+			if len(args) == 0 {
+				resp, err := g.ask(ctx, r)
+				if err != nil {
+					return err
+				}
+				return a.answer(resp, func(w io.Writer) { printRuns(w, resp, a.now()) })
 			}
-			resp, err := g.ask(cmd.Context(), r)
+			on, err := a.resolve(ctx, g, args, func(redrive.Run) bool { return true })
 			if err != nil {
 				return err
 			}
-			if watch && resp.Run != nil && resp.Run.State == redrive.Active {
-				if resp, err = a.watch(cmd.Context(), g, r); err != nil {
+			r.Plan, r.Run = on.plan, on.run
+			resp, err := g.ask(ctx, r)
+			if err != nil {
+				return err
+			}
+			if watch && resp.Run == nil {
+				return refuse("plan %s has no run to watch: acklast redrive run %s", on.plan, on.plan)
+			}
+			if watch && resp.Run.State == redrive.Active {
+				if resp, err = a.watch(ctx, g, r); err != nil {
 					return err
 				}
 			}
@@ -156,6 +144,14 @@ func newRedriveStatus(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show progress until it ends")
 	return cmd
+}
+
+func printRuns(w io.Writer, resp redrive.Response, now time.Time) {
+	row(w, "RUN", "PLAN", "STATE", "SENT", "OF", "BY", "STARTED", "WHY")
+	for _, r := range resp.Runs {
+		row(w, r.ID, r.Plan, strings.TrimSpace(fmt.Sprint(r.State, " ", r.Code)), r.Counts["sent"], r.Total, dash(r.By), when(r.StartedAt, now), dash(r.Why))
+	}
+	printSwitch(w, resp.Switch)
 }
 
 // told prints what a run came to and ends with the exit code for it.

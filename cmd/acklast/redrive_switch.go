@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +19,8 @@ const throwPause = time.Second
 func newRedriveStop(a *app) *cobra.Command {
 	var by, reason string
 	cmd := &cobra.Command{
-		Use:   "stop [RUN]",
-		Short: "Throw the kill switch: stop every redrive, now and until resume; or stop one run",
+		Use:   "stop [RUN|PLAN|latest]",
+		Short: "Throw the kill switch: stop every redrive; or stop one run",
 		Long: `Throw the kill switch, which stops every redrive before its next cohort, until "acklast redrive resume". It is written
 directly, so that no busy or throttled function is in its way, and is tried until it is confirmed; who may not write it directly
 asks the function. With a RUN, that run alone is stopped, and can be continued. Neither needs a name or a reason.`,
@@ -34,10 +33,25 @@ asks the function. With a RUN, that run alone is stopped, and can be continued. 
 			if err != nil {
 				return err
 			}
+			a.at(g.target)
 			who := cmp.Or(by, a.getenv("USER"), "unknown")
 			r := redrive.Request{Action: "stop", By: who, Reason: cmp.Or(reason, "none was given")}
 			if len(args) == 1 {
-				r.Run = args[0]
+				on, err := a.resolve(ctx, g, args, func(r redrive.Run) bool { return r.State == redrive.Active })
+				if err != nil {
+					return err
+				}
+				if on.plan != "" { // stop is for a run
+					status, err := g.ask(ctx, redrive.Request{Action: "status", Plan: on.plan})
+					if err != nil {
+						return err
+					}
+					if status.Run == nil {
+						return refuse("plan %s has no run yet: nothing is to be stopped", on.plan)
+					}
+					on.run = status.Run.ID
+				}
+				r.Run = on.run
 				resp, err := g.ask(ctx, r)
 				if err != nil {
 					return err
@@ -82,7 +96,7 @@ func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redri
 func newRedriveResume(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "resume", Short: "Release the kill switch: allow redrives again; continues none by itself", Args: cobra.NoArgs,
+		Use: "resume", Short: "Release the kill switch; continues no run by itself", Args: cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			return a.request(cmd.Context(), w, redrive.Request{Action: "resume"}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
 		}),
@@ -94,13 +108,23 @@ func newRedriveResume(a *app) *cobra.Command {
 func newRedriveRevoke(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "revoke PLAN|RUN", Short: "End a run for good and take back what of it still waits, or withdraw a plan", Args: cobra.ExactArgs(1),
+		Use: "revoke [PLAN|RUN|latest]", Short: "End a run for good and take back what waits, or withdraw a plan", Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			r := redrive.Request{Action: "revoke", Run: args[0]}
-			if strings.HasPrefix(args[0], "p-") {
-				r = redrive.Request{Action: "revoke", Plan: args[0]}
+			ctx := cmd.Context()
+			g, err := a.govern(ctx)
+			if err != nil {
+				return err
 			}
-			return a.request(cmd.Context(), w, r, func(out io.Writer, r redrive.Response) { printRun(out, r.Run, a.now()) })
+			a.announce(ctx, g.target)
+			on, err := a.resolve(ctx, g, args, func(r redrive.Run) bool { return r.State != redrive.Done && r.State != redrive.Revoked })
+			if err != nil {
+				return err
+			}
+			resp, err := g.ask(ctx, redrive.Request{Action: "revoke", Plan: on.plan, Run: on.run, By: g.name(ctx, w), Reason: w.reason})
+			if err != nil {
+				return err
+			}
+			return a.answer(resp, func(out io.Writer) { printRun(out, resp.Run, a.now()) })
 		}),
 	}
 	w.flags(cmd)

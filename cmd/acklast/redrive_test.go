@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,7 +52,7 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"--open and --count belong together"}, "redrive", "plan", "--all", "--open", "--reason", "x")
 	open := user.must("redrive", "plan", "--all", "--open", "--count", "7", "--by", "ada", "--reason", "x")
 	contains(t, open.stdout, "up to 7 messages", `{"all":true}`, "an open plan", "Next: acklast redrive approve p-")
-	user.must("redrive", "revoke", decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs[0].Plan, "--by", "ada", "--reason", "x")
+	user.must("redrive", "revoke", decode[redrive.Response](t, user.must("redrive", "status", "--output", "json")).Runs[0].Plan, "--by", "ada", "--reason", "x")
 	plan := decode[redrive.Response](t, user.must("redrive", "plan", "--all", "--by", "ada", "--reason", "x", "--output", "json")).Plan
 	user.refused(exitRefused, []string{"somebody else has to approve"}, "redrive", "approve", plan.ID, "--yes", "--by", "ada", "--reason", "x")
 
@@ -61,8 +63,8 @@ func TestRedriveCommands(t *testing.T) {
 	// Against the switch nothing begins, by a plan or by a message, and no plan is made.
 	user.must("redrive", "stop", "--by", "ada", "--reason", "incident")
 	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident", "acklast redrive resume"}, "redrive", "run", plan.ID, "--yes")
-	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident"}, "redrive", "run", "--message", id, "--reason", "x", "--yes")
-	if runs := decode[redrive.Response](t, user.must("redrive", "list", "--output", "json")).Runs; len(runs) != 2 || runs[0].State != redrive.Planned {
+	user.refused(exitRefused, []string{"the kill switch is on, by ada: incident"}, "redrive", "run", "--only", id, "--reason", "x", "--yes")
+	if runs := decode[redrive.Response](t, user.must("redrive", "status", "--output", "json")).Runs; len(runs) != 2 || runs[0].State != redrive.Planned {
 		t.Errorf("after two refusals: %+v, want no plan more, and no run of the last one", runs)
 	}
 	user.must("redrive", "resume", "--by", "ada", "--reason", "over")
@@ -83,12 +85,12 @@ func TestRedriveCommands(t *testing.T) {
 	contains(t, user.must("audit", "reservation.expire/r-1/h-1").stdout, "sent", id)
 
 	user.must("redrive", "stop", "--by", "ada", "--reason", "looks wrong")
-	contains(t, user.must("redrive", "list").stdout, plan.Run, "halted canary", "The kill switch is on, by ada")
+	contains(t, user.must("redrive", "status").stdout, plan.Run, "halted canary", "The kill switch is on, by ada")
 	user.must("redrive", "resume", "--by", "ada", "--reason", "go on")
 	contains(t, user.must("redrive", "revoke", plan.Run, "--by", "ada", "--reason", "enough").stdout, "revoked")
 
-	user.refused(exitRefused, []string{"is isolated with class", "only an isolated ambiguous job is decided"}, "decide", "reservation.expire/r-1/h-1", "--drop", "--by", "g", "--reason", "x")
-	user.refused(exitRefused, []string{"sent"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--drop", "--by", "g", "--reason", "x")
+	user.refused(exitRefused, []string{"is isolated with class", "only an isolated ambiguous job is decided"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--by", "g", "--reason", "x")
+	user.refused(exitRefused, []string{"sent"}, "decide", "reservation.expire/r-1/h-1", "--sent", "--not-sent", "--by", "g", "--reason", "x")
 
 	// Its body is printed, edited, shown as a diff and approved by somebody else.
 	id = decode[redrive.Response](t, user.must("dlq", "--output", "json")).Groups[0].Samples[0].Message
@@ -103,6 +105,16 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{`+     "units": 2`, "Approve this?"}, "redrive", "approve", plan.ID, "--by", "grace", "--reason", "x")
 	contains(t, user.must("audit", plan.ID, "--body", id).stdout, `+     "units": 2`)
 
+	contains(t, user.must("dlq", "--show", "reservation.expire/r-1/h-1").stdout, id)
+	user.refused(exitRefused, []string{"name a job, or select jobs"}, "decide", "--class", "ambiguous", "--sent", "--reason", "x")
+	user.refused(exitRefused, []string{"the selection selects 0 messages, and the request confirms 2"}, "decide", "--class", "ambiguous", "--count", "2", "--sent", "--reason", "x")
+	user.refused(exitRefused, []string{`name a plan or a run, or say "latest"`}, "redrive", "run", "--yes")
+	user.refused(exitRefused, []string{"--watch watches one run"}, "redrive", "status", "--watch")
+	where := report.Endpoint
+	if os.Getenv("ACKLAST_CALLS") != "" {
+		where = "http://127.0.0.1:" // the recorder stands before it, on another port
+	}
+	contains(t, user.must("redrive", "status").stderr, "Stack "+r.stack+" at "+where)
 	contains(t, user.must("discard", id, "--by", "grace", "--reason", "never existed").stdout, "discarded")
 	contains(t, user.must("job", "r-1").stdout, "terminal", "discarded")
 	var discard string
@@ -115,6 +127,73 @@ func TestRedriveCommands(t *testing.T) {
 	if got := user.run("discard", id, "--by", "grace", "--reason", "again"); got.code != exitRefused || !strings.Contains(got.stdout, "not-seen") {
 		t.Errorf("again: exit code %d\n%s", got.code, got.stdout)
 	}
+
+	// A lane that is paused is named while the run waits for it.
+	user.must("send", `{"kind":"reservation.expire","payload":{"reservationId":"r-2","commandId":"h-1","resourceId":"room","units":1}}`)
+	eventually(t, 20e9, func() bool {
+		seen = decode[redrive.Response](t, user.must("dlq", "--output", "json"))
+		return len(seen.Groups) == 1
+	}, func() string { return r.stderr.String() })
+	user.must("pause", "recovery")
+	said := new(buffer)
+	ended := make(chan result, 1)
+	go func() {
+		ended <- user.runContext(t.Context(), said, "redrive", "run", "--only", "reservation.expire/r-2/h-1", "--reason", "x", "--yes")
+	}()
+	eventually(t, 20e9, func() bool { return strings.Contains(said.String(), "The recovery lane is paused") }, said.String)
+	user.must("redrive", "stop", latest)
+	if got := <-ended; got.code != exitStopped || !strings.Contains(got.stdout, "halted stopped") {
+		t.Errorf("stopped: exit code %d\n%s", got.code, got.stdout)
+	}
+	user.must("resume", "recovery")
+}
+
+// The samples work as they are typed with the AWS CLI, which names function and alias in one and escapes the colon.
+func TestSamplesOfRequestsAsTyped(t *testing.T) {
+	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1", "--output", "json")
+	var report localReport
+	if err := json.Unmarshal([]byte(r.stdout.String()), &report); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../events/redrive/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		sample, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want struct{ Action string }
+		if err := json.Unmarshal(sample, &want); err != nil {
+			t.Fatal(err)
+		}
+		alias := "operate"
+		if slices.Contains([]string{"approve", "discard", "decide"}, want.Action) {
+			alias = "approve"
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			report.Endpoint+"/2015-03-31/functions/"+r.stack+"-redrive%3A"+alias+"/invocations", bytes.NewReader(sample))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=local/20261201/eu-central-1/lambda/aws4_request, SignedHeaders=host, Signature=0")
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got redrive.Response
+		err = json.NewDecoder(answer.Body).Decode(&got)
+		_ = answer.Body.Close()
+		switch {
+		case err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("X-Amz-Function-Error") != "":
+			t.Errorf("%s: status %d, function error %q, %v", file, answer.StatusCode, answer.Header.Get("X-Amz-Function-Error"), err)
+		case got.Action != want.Action:
+			t.Errorf("%s: answered as %q, refused %q", file, got.Action, got.Refused)
+		case strings.Contains(got.Refused, "does nothing with"), strings.Contains(got.Refused, "not readable"), strings.Contains(got.Refused, "needs a name"):
+			t.Errorf("%s: refused as a request: %s", file, got.Refused)
+		}
+	}
 }
 
 // While it waits, a run shows how far it is, how fast, and what became of the jobs it watches.
@@ -126,7 +205,7 @@ func TestProgressOfARun(t *testing.T) {
 		Endings: map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Again: 1},
 	}
 	a.progress(run, 10, 9.5)
-	contains(t, said.String(), "[#######....", "10 of 40", "9.5/s", "active", "canary passed", "isolated again 1, succeeded 2")
+	contains(t, said.String(), "[#####....", "10 of 40", "9.5/s", "active", "canary passed", "isolated again 1, succeeded 2")
 	said.Reset()
 	run.State, run.Why = redrive.Halted, "the canary failed"
 	a.progress(run, 3, 0)

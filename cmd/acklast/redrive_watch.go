@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 )
 
@@ -26,7 +27,7 @@ const pollFailures = 5
 
 // watch polls a run until nobody works on it any more.
 func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
-	first, began, missed := -1, a.now(), 0
+	first, began, missed, paused := -1, a.now(), 0, false
 	for {
 		resp, err := g.ask(ctx, r)
 		var refused *refusal
@@ -51,6 +52,9 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 				perSecond = float64(settled-first) / took
 			}
 			a.progress(resp.Run, settled, perSecond)
+			if !paused && waitsForJobs(resp.Run) && a.now().Sub(began) > silence {
+				paused = a.sayPaused(ctx, g)
+			}
 			if resp.Run.State != redrive.Active {
 				return resp, nil
 			}
@@ -59,6 +63,42 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 			return resp, a.goesOn(err, resp, r)
 		}
 	}
+}
+
+// waitsForJobs says whether a run waits for jobs that the worker has to run, or gave up waiting.
+func waitsForJobs(run *redrive.Run) bool {
+	switch run.State {
+	case redrive.Active:
+		return run.Canary == redrive.CanarySent || strings.HasPrefix(run.Why, "waits for the ends")
+	case redrive.Halted:
+		return run.Code == redrive.HaltNotRun || run.Code == redrive.HaltCanary
+	}
+	return false
+}
+
+// sayPaused says that the recovery lane or a kind is paused, if one is: what a run sends waits then.
+func (a *app) sayPaused(ctx context.Context, g *governor) (said bool) {
+	resp, err := g.ask(ctx, redrive.Request{Action: "kinds"})
+	for _, kind := range resp.Kinds {
+		if err == nil && kind.Paused != nil {
+			said = true
+			say(a.stderr, "\nThe kind %s is paused, so its jobs wait: acklast resume --kind %s --reason WHY\n", plain(kind.Kind), plain(kind.Kind))
+		}
+	}
+	return a.laneIsPaused(ctx, g) || said
+}
+
+func (a *app) laneIsPaused(ctx context.Context, g *governor) bool {
+	arn, err := g.queueARN(ctx, g.names.RecoveryQueue)
+	if err != nil {
+		return false // it is only a hint
+	}
+	mapping, err := mappingOf(ctx, g.lambda, g.names.WorkerFunction, arn)
+	if err != nil || !strings.HasPrefix(aws.ToString(mapping.State), "Disabl") {
+		return false
+	}
+	say(a.stderr, "\nThe recovery lane is paused, so nothing that was sent runs: acklast resume recovery\n")
+	return true
 }
 
 // goesOn tells whoever ends the watching that this does not end the run.
@@ -93,21 +133,29 @@ func settledOf(run *redrive.Run) (n int) {
 
 // progress shows one line about a run, on a terminal over the one before.
 func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
-	const width = 30
+	const width = 20
 	full := 0
 	if run.Total > 0 {
 		full = min(width, width*settled/run.Total)
 	}
-	line := fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
-		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), endingsOf(run), run.Why)
-	if isTerminal(a.stderr) {
-		say(a.stderr, "\r\x1b[K%s", plain(line))
+	line := plain(fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), endingsOf(run), run.Why))
+	if columns := a.columns(a.stderr); columns > 0 {
+		say(a.stderr, "\r\x1b[K%s", fits(line, columns-1))
 		if run.State != redrive.Active {
 			say(a.stderr, "\n")
 		}
 		return
 	}
-	say(a.stderr, "%s\n", plain(line))
+	say(a.stderr, "%s\n", line)
+}
+
+// fits cuts a line off at a width.
+func fits(line string, width int) string {
+	if runes := []rune(line); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return line
 }
 
 // runAndWatch has the run created or examined, which tells at once why it may not go on, then invokes it

@@ -23,7 +23,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// The CLI says that the redrive function has another version, and once only; what was asked for is done.
+// The CLI reports once that the redrive function has another version, and then does its work.
 func TestASkewIsNamed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer string
@@ -37,7 +37,7 @@ func TestASkewIsNamed(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.answer) }))
 			defer server.Close()
 			var out, errOut bytes.Buffer
-			code := run(t.Context(), []string{"acklast", "redrive", "list", "--endpoint-url", server.URL}, nil, &out, &errOut, func(string) string { return "" })
+			code := run(t.Context(), []string{"acklast", "redrive", "status", "--endpoint-url", server.URL}, nil, &out, &errOut, func(string) string { return "" })
 			if code != exitOK {
 				t.Errorf("exit code %d: %s", code, errOut.String())
 			}

@@ -16,8 +16,8 @@ import (
 const (
 	// dialTimeout bounds one connection attempt. Within a region a healthy one takes milliseconds.
 	dialTimeout = time.Second
-	// attemptTimeout bounds one HTTP request of DynamoDB and SQS with its answer. The SDK tries again after
-	// it, so that one dead connection costs one try and not the whole record.
+	// attemptTimeout bounds one HTTP request to DynamoDB or SQS with its answer. The SDK then tries again, so
+	// that one dead connection costs one try and not the whole record.
 	attemptTimeout = 3 * time.Second
 	// longPoll is the longest time that ReceiveMessage may wait for a message before it answers.
 	longPoll = 20 * time.Second
@@ -28,8 +28,8 @@ func dialing(c *awshttp.BuildableClient) *awshttp.BuildableClient {
 	return c.WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
 }
 
-// attempts bounds each request of next, and reads the answer within the bound: an answer that stops in
-// the middle is a failed try as well.
+// attempts bounds each request of next, including the reading of the answer. An answer that stops in the middle
+// is a failed try as well.
 type attempts struct {
 	next  aws.HTTPClient
 	limit time.Duration

@@ -1,8 +1,8 @@
-// Package awsclient builds the AWS clients, so that every process of acklast talks to AWS, to
-// LocalStack and to the embedded AWS through one and the same code.
+// Package awsclient builds the AWS clients, so that every process of acklast talks to AWS, to LocalStack and to
+// the embedded AWS through the same code.
 //
-// The endpoint comes from the SDK's own settings (AWS_ENDPOINT_URL, or a base endpoint in the
-// configuration); nothing here knows which of the three it is.
+// The endpoint comes from the SDK's own settings (AWS_ENDPOINT_URL, or a base endpoint in the configuration).
+// This package does not know which of the three it is.
 package awsclient
 
 import (
@@ -25,8 +25,8 @@ func Load(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("load AWS configuration: %w", err)
 	}
-	// Around what was loaded and not instead of it: it may carry a CA bundle (AWS_CA_BUNDLE). Without
-	// one there is none yet.
+	// Wrap the loaded client instead of replacing it: it may carry a CA bundle (AWS_CA_BUNDLE). Without a
+	// bundle there is no client yet.
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
@@ -60,8 +60,9 @@ func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
 	})...)
 }
 
-// forEndpoint returns the HTTP client for an endpoint. nil stands for AWS's own, which needs nothing: a
-// request to AWS is not copied. The SDK has put AWS_ENDPOINT_URL and its like into the endpoint.
+// forEndpoint returns the HTTP client for an endpoint. A nil endpoint is AWS's own, whose client stays
+// unchanged: a request to AWS is not copied. The SDK has already put AWS_ENDPOINT_URL and similar settings into
+// the endpoint.
 func forEndpoint(c aws.HTTPClient, endpoint *string) aws.HTTPClient {
 	if _, already := c.(inMemory); already || endpoint == nil {
 		return c

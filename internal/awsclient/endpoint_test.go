@@ -19,7 +19,7 @@ func buffers(c aws.HTTPClient) bool {
 	return ok
 }
 
-// Requests to AWS are not copied; those to another engine are, however its address is given.
+// Requests to AWS are not copied. Requests to another engine are copied, in whatever way its address is set.
 func TestOnlyOtherEnginesHaveTheirRequestsBuffered(t *testing.T) {
 	const address = "http://127.0.0.1:1"
 	for name, test := range map[string]struct {

@@ -1,11 +1,11 @@
-// Package capacity plans a recovery before a knob is turned: how much work a stack is offered, how much it
-// can do, how fast a backlog may be brought back, and whether that is fast enough.
+// Package capacity plans a recovery before a setting is changed: how much work a stack has, how much it can do,
+// how fast a backlog may be brought back, and whether that is fast enough.
 //
-// The model is a fluid one. A job fails each attempt with the same probability, independently. The
-// first attempt of a fresh job runs on the source lane, every retry and every attempt of a redriven job on
-// the recovery lane. An invocation takes one full batch, whose records run side by side, so it lasts as
-// long as its slowest record; the times of records are log-normal, given by their median and their 95th
-// percentile. Waiting between attempts moves work to a later time and does not add to it.
+// The model is a fluid one. A job fails each attempt with the same probability, independently. The first
+// attempt of a fresh job runs on the source lane, every retry and every attempt of a redriven job on the
+// recovery lane. An invocation takes one full batch, whose records run side by side, so it lasts as long as its
+// slowest record. The times of records are log-normal, given by their median and their 95th percentile. Waiting
+// between attempts moves work to a later time and adds none.
 //
 // Everything here is pure.
 package capacity
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Input is what a plan is made from. Rates are per second.
+// Input is the input of a plan. Rates are per second.
 type Input struct {
 	// Arrivals is the rate of fresh jobs.
 	Arrivals float64 `json:"arrivalsPerSecond"`
@@ -35,8 +35,8 @@ type Input struct {
 	RecoveryCap int `json:"recoveryConcurrency"`
 	// Quota is the rate of attempts that the provider allows; 0 means that there is no limit.
 	Quota float64 `json:"quotaPerSecond,omitzero"`
-	// Backlog is the number of isolated jobs to bring back, Within the time in which they have to be done;
-	// 0 means that they have no deadline.
+	// Backlog is the number of isolated jobs to bring back. Within is the time in which they have to be done; 0
+	// means that they have no deadline.
 	Backlog int           `json:"backlog"`
 	Within  time.Duration `json:"-"`
 	// Rate is the rate of the redrive; 0 means the largest safe one.
@@ -90,7 +90,8 @@ func (in Input) Check() error {
 	return errors.Join(errs...)
 }
 
-// Load is what a part of the system is asked to do beside what it can do, in attempts per second.
+// Load compares the work that a part of the system is given with the work that it can do, in attempts per
+// second.
 type Load struct {
 	Offered  float64 `json:"offeredPerSecond"`
 	Capacity float64 `json:"capacityPerSecond"`
@@ -102,14 +103,14 @@ func load(offered, capacity float64) Load {
 	return Load{Offered: offered, Capacity: capacity, Utilisation: offered / capacity}
 }
 
-// Plan is what follows from an input.
+// Plan is the result for an input.
 type Plan struct {
 	Input Input `json:"input"`
 	// AttemptsPerJob is the mean number of attempts of one job, (1-p^(n+1))/(1-p). AttemptsBound is 1+n, which
 	// holds when every attempt fails.
 	AttemptsPerJob float64 `json:"attemptsPerJob"`
 	AttemptsBound  float64 `json:"attemptsBound"`
-	// Work and WorkBound are the attempts per second that the arrivals make of it.
+	// Work and WorkBound are the attempts per second that the arrivals cause.
 	Work      float64 `json:"workPerSecond"`
 	WorkBound float64 `json:"workBoundPerSecond"`
 	// Source, Recovery and Provider are the loads without the redrive. Provider is absent without a quota.
@@ -118,13 +119,13 @@ type Plan struct {
 	Provider *Load `json:"provider,omitempty"`
 	// SafeRate is the largest rate of a redrive that keeps recovery lane and provider below Utilisation.
 	SafeRate float64 `json:"safeRatePerSecond"`
-	// Rate is the rate that the plan uses, Drain the time the backlog needs at that rate.
+	// Rate is the rate that the plan uses. Drain is the time that the backlog needs at that rate.
 	Rate  float64       `json:"ratePerSecond"`
 	Drain time.Duration `json:"-"`
 	// DrainSeconds is Drain in seconds.
 	DrainSeconds float64 `json:"drainSeconds"`
-	// Refused says why the plan is not possible, and Needs what would make it possible. Both are empty for
-	// a plan that is.
+	// Refused says why the plan is not possible, and Needs says what would make it possible. Both are empty for
+	// a possible plan.
 	Refused []string `json:"refused,omitempty"`
 	Needs   []string `json:"needs,omitempty"`
 }
@@ -158,7 +159,7 @@ func New(in Input) (Plan, error) {
 	return p, nil
 }
 
-// judge says why a plan is not possible, and what would make it so.
+// judge says why a plan is not possible, and what would make it possible.
 func (p *Plan) judge() {
 	in := p.Input
 	refuse := func(format string, args ...any) { p.Refused = append(p.Refused, fmt.Sprintf(format, args...)) }
@@ -177,7 +178,7 @@ func (p *Plan) judge() {
 	if in.Backlog == 0 {
 		return
 	}
-	// The rate that the backlog needs: the one that was asked for, or the one that its deadline asks for.
+	// The wanted rate is the given one, or the rate that the backlog needs to meet its deadline.
 	wanted := p.Rate
 	if in.Within > 0 {
 		wanted = max(wanted, float64(in.Backlog)/in.Within.Seconds())
@@ -258,7 +259,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// Rate writes a rate with as many digits as it is worth.
+// Rate writes a rate with as many digits as are meaningful.
 func Rate(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f", v)

@@ -71,7 +71,7 @@ func TestTheSafeRateIsSafe(t *testing.T) {
 	near(t, "the provider's utilisation", (p.Work+p.SafeRate*p.AttemptsPerJob)/in.Quota, Utilisation, 1e-9)
 }
 
-// A plan that is not possible says what would make it possible, and with that it is.
+// An impossible plan says what would make it possible, and with that change it is.
 func TestWhatAPlanNeedsMakesItPossible(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*Input)

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// simulation runs jobs through a recovery lane, event by event. It shares nothing with the formulas but the
-// distribution of a record's time.
+// simulation runs jobs through a recovery lane, event by event. It shares only the distribution of a record's
+// time with the formulas.
 type simulation struct {
 	in     Input
 	random *rand.Rand
@@ -65,8 +65,8 @@ func (e *events) Pop() any {
 	return last
 }
 
-// redrive sends the backlog at a rate to the recovery lane, where the retries of fresh jobs run too. It
-// returns the attempts of a redriven job and when the last one was through.
+// redrive sends the backlog at a rate to the recovery lane, where the retries of fresh jobs run too. It returns
+// the number of attempts per redriven job and the time at which the last one ended.
 func (s *simulation) redrive(rate float64) (attempts, drained float64) {
 	type task struct {
 		left     int // retries
@@ -108,7 +108,7 @@ func (s *simulation) redrive(rate float64) (attempts, drained float64) {
 	for i := range s.in.Backlog {
 		at(float64(i+1)/rate, func() { queue = append(queue, task{s.in.Retries, true}); start() })
 	}
-	// A fresh job's first attempt runs on the source lane; what fails there comes here.
+	// A fresh job's first attempt runs on the source lane; its retries come here.
 	arrival = func() {
 		if s.random.Float64() < s.in.Failing && s.in.Retries > 0 {
 			queue = append(queue, task{s.in.Retries - 1, false})

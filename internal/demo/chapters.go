@@ -285,7 +285,7 @@ func (s *story) poison(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	// A conviction runs no code of the kind, so nobody reads the job's key: its message is the record.
+	// A conviction runs no code of the kind, which would read the job's key. So the message is the only record.
 	delete(s.jobs, key)
 	s.isolated++
 	convicted := s.onDLQ(ctx, s.isolated)
@@ -300,7 +300,7 @@ func (s *story) poison(ctx context.Context) (row, error) {
 			go s.env.KillAll()
 			return true
 		},
-		Fault: faults.Delay(patience), // nobody lives to see the answer
+		Fault: faults.Delay(patience), // the process dies before the answer
 	})
 	defer remove()
 	s.tell("Ten jobs come in one batch. Whenever the worker is in the middle of one of them, it is killed.")

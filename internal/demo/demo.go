@@ -1,5 +1,5 @@
-// Package demo tells a story on the embedded AWS with the compiled worker: what goes wrong in
-// production goes wrong for real, by a kill or a fault proxy, and at the end everything is counted.
+// Package demo tells a story on the embedded AWS with the compiled worker. The failures of production happen
+// for real, by a kill or a fault proxy. At the end everything is counted.
 package demo
 
 import (
@@ -25,7 +25,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// ErrChecks: the story was told to its end, and something did not add up.
+// ErrChecks: the story ran to its end, and a check failed.
 var ErrChecks = errors.New("a check failed")
 
 const (
@@ -53,9 +53,9 @@ type story struct {
 	subscriptions *reminder.Subscriptions
 
 	rows     []row
-	jobs     map[string]ledger.Status // every job's key, and how it is to end
+	jobs     map[string]ledger.Status // every job's key, and the status in which it has to end
 	isolated int                      // messages that belong on the DLQ
-	accepted map[string]int           // how many messages the provider is to accept for each recipient
+	accepted map[string]int           // how many messages the provider has to accept for each recipient
 	delay    bool                     // whether jobs are sent with SQS's delay until they are due
 }
 
@@ -87,7 +87,7 @@ var chapters = []chapter{
 	{"Nobody can tell whether a reminder was sent", (*story).ambiguous},
 }
 
-// Config says what to run and where to tell it. Functions and Out are required.
+// Config says what to run and where to write. Functions and Out are required.
 type Config struct {
 	// Functions are the compiled functions.
 	Functions local.Functions
@@ -97,7 +97,7 @@ type Config struct {
 	Logs io.Writer
 }
 
-// Run tells the story. It returns ErrChecks if what was sent and what became of it do not add up.
+// Run tells the story. It returns ErrChecks if the jobs that were sent and their outcomes do not add up.
 func Run(ctx context.Context, c Config) error {
 	s := &story{out: c.Out, seen: local.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
@@ -121,7 +121,7 @@ func Run(ctx context.Context, c Config) error {
 
 func (s *story) start(ctx context.Context, c Config) error {
 	settings := topology.Scaled()
-	// The shortest that whole seconds allow: the story waits for several of these.
+	// The visibility timeout is the shortest in whole seconds, because the story waits for it several times.
 	settings.WorkerTimeout, settings.LaneVisibility = time.Second, 6*time.Second
 	settings.StartMargin, settings.HandoverMargin = 750*time.Millisecond, 150*time.Millisecond
 	settings.LeaseSkew = 100 * time.Millisecond
@@ -135,7 +135,7 @@ func (s *story) start(ctx context.Context, c Config) error {
 		Stack: stack, Settings: settings, Kinds: c.Functions.Kinds, WorkerBinary: c.Functions.Worker, Processes: 2,
 		RedriveBinary: c.Functions.Redrive, Redrive: topology.ScaledRedrive(),
 		Logs: logs, Grace: time.Second,
-		// It can be asked what became of a request, but takes every request for another reminder.
+		// The provider can look a request up, but takes every request for another reminder.
 		Provider: fakeprovider.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			s.faults = faults.New(endpoint)
@@ -165,13 +165,13 @@ func (s *story) start(ctx context.Context, c Config) error {
 }
 
 func (s *story) stop() {
-	_ = s.env.Close() // the story is over; its end is the process's
+	_ = s.env.Close() // the story is over, and the process ends soon
 	s.faults.Close()
 }
 
 func (s *story) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// tell says a line of a chapter.
+// tell prints a line of a chapter.
 func (s *story) tell(format string, args ...any) { s.say("   "+format, args...) }
 
 // send sends a job to the source lane.
@@ -183,7 +183,7 @@ func (s *story) send(ctx context.Context, body string, notBefore time.Time) erro
 	return s.queues.Send(ctx, job.Source, []lanes.Move{move})[0]
 }
 
-// producer is the stack's client, but for the delay of what it sends.
+// producer is the stack's client, except that the story chooses the delay of its messages.
 type producer struct {
 	*acklast.Client
 	story *story
@@ -231,7 +231,7 @@ func (s *story) until(ctx context.Context, what string, happened func() (bool, e
 	}
 }
 
-// ended waits until the jobs' entries are as they are to end.
+// ended waits until the jobs' entries have the expected statuses.
 func (s *story) ended(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		err := s.until(ctx, "job "+key+" is "+string(s.jobs[key]), func() (bool, error) {
@@ -253,7 +253,7 @@ func (s *story) outcomes(ctx context.Context, key string, n int) (map[string]int
 	return s.seen.Of(key), err
 }
 
-// reckon waits for the queues to run dry, prints what became of everything, and checks it.
+// reckon waits until the queues are empty, prints the outcome of everything, and checks it.
 func (s *story) reckon(ctx context.Context, took time.Duration) error {
 	var idle string
 	if err := s.until(ctx, "the lanes run dry", func() (ok bool, err error) {
@@ -304,9 +304,9 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 			continue
 		}
 		effects++
-		// Every write of an entry counts up: one for each failed attempt and each reopening, one that made
-		// it final. Of deliveries that lived to log it, at most one took effect. A reminder is claimed and
-		// decided as well, and its provider counts for it below.
+		// Every write of an entry raises its version by one: one for each failed attempt and each reopening,
+		// and one that made it final. Among the deliveries that lived to log their outcome, at most one took
+		// effect. A reminder is also claimed and decided, so its provider's count is checked below.
 		if e.ProviderKey == "" && e.Version != writes(e)+1 || s.seen.Effects(key) > 1 {
 			twice = append(twice, fmt.Sprintf("%s: %d writes, %d effects logged", key, e.Version, s.seen.Effects(key)))
 		}
@@ -337,8 +337,8 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 	return nil
 }
 
-// writes counts the writes that an entry's history tells of. A last attempt and the isolation that
-// follows from it are one.
+// writes returns the number of writes in an entry's history. A last attempt and the isolation that follows from
+// it are one.
 func writes(e ledger.Entry) (n int64) {
 	for i, ev := range e.History {
 		if ev.What == ledger.EventIsolated && i > 0 && e.History[i-1].What == ledger.EventFailed && e.History[i-1].At.Equal(ev.At) {

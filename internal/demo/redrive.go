@@ -129,7 +129,8 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	if least := time.Duration(governed-failed-3-perSecond) * time.Second / perSecond; took < least {
 		return row{}, fmt.Errorf("%d jobs in %v are faster than the rate", governed-failed, took)
 	}
-	// Those of the failed canary came back under new ids, which this plan never saw: theirs is another.
+	// The jobs of the failed canary came back under new ids, which are not in this plan. They need another
+	// plan.
 	again := &redrive.Filter{Keys: keys}
 	second, err := s.ask(ctx, redrive.Request{Action: "plan", Select: again, By: "ada", Reason: "the canary of " + run.ID})
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Claim applies ledger.Rules.Claim in one conditional write and returns the entry as written. Its
-// UnresolvedBefore says whether a call of an earlier claim has no known outcome yet. A job that has an
-// entry costs a second write: the first one's refusal returns the entry.
+// Claim applies ledger.Rules.Claim in one conditional write and returns the entry as written. UnresolvedBefore
+// of that entry says whether a call of an earlier claim still has no known outcome. If the job already has an
+// entry, Claim needs a second write: the refusal of the first one returns the entry.
 //
 //	write if there is no entry ──ok──▶ ours
 //	        │ refused
-//	        ├─ found what we wrote ──────────▶ our own write, answer lost: ours
+//	        ├─ found our own write ──────────▶ its answer was lost: ours
 //	        └─ found another ──▶ the rule ──▶ write if its version is still the same, or an error
 //
-// When the rule refuses, the error is a *ledger.RefusedError with the entry as found, a
-// *ledger.ConflictError, or wraps ledger.ErrSpent.
+// When the rule refuses, the error is a *ledger.RefusedError with the entry as found, a *ledger.ConflictError,
+// or wraps ledger.ErrSpent.
 func (s *Store) Claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (ledger.Entry, error) {
 	e, err := s.claim(ctx, rules, d, l)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l
 			return fresh, nil
 		}
 	case errors.Is(err, ledger.ErrContended):
-		// A transaction held the entry; what it left is not known yet.
+		// A transaction held the entry; its effect on the entry is not known yet.
 		s.opts.OnConflict()
 		if err := s.wait(ctx, 1); err != nil {
 			return ledger.Entry{}, err
@@ -86,8 +86,8 @@ func (s *Store) claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l
 	return e, &ledger.RefusedError{Entry: e}
 }
 
-// Learn appends evidence to an entry that exists, whatever its status and whoever owns it: the owner
-// stays, and with it the right to complete.
+// Learn appends evidence to an existing entry, whatever its status and its owner. The owner does not change, so
+// the owner can still complete the job.
 func (s *Store) Learn(ctx context.Context, rules ledger.Rules, key string, ev ledger.Evidence) (ledger.Entry, error) {
 	found, err := s.Get(ctx, key)
 	if err != nil {

@@ -62,11 +62,11 @@ func testClaimFresh(b *bench) {
 	if got := b.get(); !reflect.DeepEqual(got, want) {
 		b.Errorf("stored %+v", got)
 	}
-	if got, want := b.calls(), "GetItem 1 UpdateItem 1 "; got != want { // the read is this test's
+	if got, want := b.calls(), "GetItem 1 UpdateItem 1 "; got != want { // this test's own read
 		b.Errorf("calls: %s, want %s", got, want)
 	}
 
-	// Engines exist that replace placeholders as plain text.
+	// Some engines replace placeholders as plain text.
 	var in struct {
 		ExpressionAttributeNames  map[string]string
 		ExpressionAttributeValues map[string]any
@@ -90,8 +90,7 @@ func testClaimFresh(b *bench) {
 	}
 }
 
-// testClaimCondition holds the condition against the rule it shall be, and what is written against
-// what the rule makes of the entry.
+// testClaimCondition checks the condition against its rule, and the written entry against the rule's result.
 func testClaimCondition(b *bench) {
 	times := []time.Time{{}, now.Add(-time.Hour), now, now.Add(time.Millisecond), now.Add(time.Hour)}
 	for _, status := range []ledger.Status{ledger.Pending, ledger.Running, ledger.Isolated, ledger.Done, ledger.Expired, ledger.Terminal} {
@@ -183,8 +182,8 @@ func testClaimTakesOver(b *bench) {
 	}
 }
 
-// A claim that was committed and whose answer was lost is repeated by the SDK, or by its delivery. It
-// is the claim's own, and knows all the same whether it was the first.
+// The SDK or the delivery repeats a claim whose answer was lost. The repeated claim recognises its own write,
+// and still knows whether it was the first claim.
 func testClaimLostAnswer(b *bench) {
 	for _, before := range []bool{false, true} {
 		b.proxy.Reset()
@@ -199,7 +198,7 @@ func testClaimLostAnswer(b *bench) {
 		if err != nil || e.Owner != "t1" || e.UnresolvedBefore() != before {
 			b.Errorf("unresolved before: %v: %+v, %v", before, e, err)
 		}
-		// The first write finds an entry, and the second has one answer lost.
+		// The first write finds an entry. The second loses one answer.
 		if n := b.proxy.Calls()["UpdateItem"]; n != 4 {
 			b.Errorf("%d calls, want 4: two writes and two retries of the SDK", n)
 		}
@@ -242,7 +241,7 @@ func testClaimConflict(b *bench) {
 func testCompleteClaim(b *bench) {
 	e := b.mustClaim("t1")
 	b.proxy.Reset()
-	// Long after its lease ended, and nobody took over.
+	// The lease ended long ago, and no other delivery has claimed the job.
 	at := lease.Until.Add(time.Hour)
 	done, err := b.store.UpdateFrom(b.Context(), e, "t1", completing("t1", "req-1", at))
 	if err != nil || done.Status != ledger.Done || done.Unresolved || done.OpenClaims != 0 || done.Evidence[0].RequestID != "req-1" {
@@ -257,7 +256,7 @@ func testCompleteClaim(b *bench) {
 }
 
 func testCompleteLostAnswer(b *bench) {
-	if !b.engine.removes { // the store recognises what it wrote by the whole of it
+	if !b.engine.removes { // the store recognises its own write by the whole entry
 		return
 	}
 	e := b.mustClaim("t1")
@@ -279,7 +278,7 @@ func testLearn(b *bench) {
 	if got := b.get(); got.Owner != "t1" || got.Status != ledger.Running || len(got.Evidence) != 1 {
 		b.Errorf("stored %+v", got)
 	}
-	// The owner completes from what it knew, and loses nothing of what others wrote.
+	// The owner completes from the entry that it knows, and loses nothing that others wrote.
 	done, err := b.store.UpdateFrom(b.Context(), e, "t1", completing("t1", "req-1", now))
 	if err != nil || done.Status != ledger.Done || len(done.Evidence) != 2 || done.Evidence[0].RequestID != "req-0" {
 		b.Errorf("completed: %+v, %v", done, err)

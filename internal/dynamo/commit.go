@@ -15,13 +15,13 @@ import (
 	"acklast/internal/ledger"
 )
 
-// ItemError: the condition of one of the caller's own items refused the transaction; nothing of it
-// was written. When several refused, it tells of the first.
+// ItemError: the condition of one of the caller's own items refused the transaction. Nothing was written. If
+// several refused, the error is about the first.
 type ItemError struct {
-	// Index is the item's place among those the caller gave.
+	// Index is the item's place among the caller's items.
 	Index int
-	// Item is what the condition met. It is nil when the engine returned none, be it that there is no
-	// such item or that the engine never does; the caller then reads it.
+	// Item is the item that failed the condition. It is nil if there is no such item, or if the engine does not
+	// return it; then the caller reads it.
 	Item map[string]types.AttributeValue
 }
 
@@ -29,20 +29,19 @@ func (e *ItemError) Error() string {
 	return fmt.Sprintf("own item %d refused the transaction", e.Index)
 }
 
-// overwritten are the attributes that a completion decides. All others of an entry that exists are
-// its history, which a completion keeps.
+// overwritten are the attributes that a completion sets. A completion keeps all other attributes, which are the
+// entry's history.
 var overwritten = map[string]bool{
 	attrFormat: true, attrKind: true, attrStatus: true, attrOutcome: true,
 	attrFinalAt: true, attrUpdatedAt: true, attrTTL: true, attrOwner: true,
 }
 
-// Commit makes an entry final together with a kind's own items, in one TransactWriteItems call and
-// without reading anything first. It returns nil when this transaction is committed, whichever call
-// committed it.
+// Commit makes an entry final together with a kind's own items, in one TransactWriteItems call and without a
+// read. It returns nil if the transaction is committed, also if an earlier call of this delivery committed it.
 //
-// When the entry refuses, the error is a *ledger.RefusedError with the entry as it was found, or a
-// *ledger.ConflictError when the entry is of another payload; also when an own item refuses too: a final
-// entry explains the item, not the other way round. When only an own item refuses, it is an *ItemError.
+// When the entry refuses, the error is a *ledger.RefusedError with the entry as found, or a
+// *ledger.ConflictError if the entry has another payload. So it is when an own item refuses as well, because a
+// final entry explains why the item refused. When only an own item refuses, the error is an *ItemError.
 func (s *Store) Commit(ctx context.Context, c ledger.Completion, own ...types.TransactWriteItem) error {
 	err := s.commit(ctx, c, own)
 	if err != nil {
@@ -81,15 +80,15 @@ func checkCompletion(c ledger.Completion) error {
 	return nil
 }
 
-// refusedBy says what it means that the entry refused a completion: nil for a commit of this same delivery
-// whose answer was lost, else a *ledger.RefusedError with the entry as it was found.
+// refusedBy says why the entry refused a completion. It returns nil if this same delivery had committed it and
+// the answer was lost, else a *ledger.RefusedError with the entry as found.
 func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) error {
 	e, err := s.found(ctx, c.Entry.Key, it)
 	if err != nil {
 		return err
 	}
-	// Our own earlier write, whose answer was lost. The token alone does not say so: this delivery
-	// may have isolated the entry, or completed it with another outcome, which the caller must learn.
+	// This is our own earlier write, whose answer was lost. The token alone does not prove that: this delivery
+	// may have isolated the entry, or completed it with another outcome. The caller must learn of these two.
 	if e.Owner == c.Token && e.Status == c.Entry.Status && e.Outcome == c.Entry.Outcome {
 		return nil
 	}
@@ -99,7 +98,7 @@ func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) err
 	return &ledger.RefusedError{Entry: e}
 }
 
-// completion is the entry's own write: the rule of ledger.Entry.Accepts as a condition.
+// completion is the write of the entry itself: the rule of ledger.Entry.Accepts as a condition.
 func (s *Store) completion(c ledger.Completion) *types.Update {
 	e := c.Entry
 	e.Owner, e.UpdatedAt = c.Token, c.Now
@@ -118,7 +117,8 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	w.increment(attrVersion)
 	w.remove(attrRetryAt)
 
-	// Digests of another rule lie outside of this rule's range: a semicolon follows the colon.
+	// This range holds the digests of this rule. A digest of another rule lies outside, because it begins
+	// otherwise. In ASCII the semicolon follows the colon.
 	var same string
 	if rule, _, ok := strings.Cut(e.Digest, ":"); ok {
 		digest := w.name(attrDigest)
@@ -140,10 +140,10 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	}
 }
 
-// Transact writes a kind's own items in one transaction, as Commit does, where no entry is to be
-// completed. A transaction cannot be told from another's by its items alone: on an engine that
-// ignores ClientRequestToken, a repeated call may be refused by what it wrote itself. So a caller that
-// gets an *ItemError looks whether the items are already as it wanted them.
+// Transact writes a kind's own items in one transaction, as Commit does, without completing an entry. The items
+// alone do not show which call wrote them. On an engine that ignores ClientRequestToken, a repeated call may
+// therefore be refused because of its own first write. So a caller that gets an *ItemError checks whether the
+// items are already as it wants them.
 func (s *Store) Transact(ctx context.Context, items ...types.TransactWriteItem) error {
 	if err := s.transact(ctx, items); err != nil {
 		return fmt.Errorf("write items: %w", err)
@@ -151,9 +151,9 @@ func (s *Store) Transact(ctx context.Context, items ...types.TransactWriteItem) 
 	return nil
 }
 
-// Runnable is a transaction's condition that the job with the key can still run: it has no entry yet,
-// or a pending one. Who promises that a job will come, such as the one that expires a hold, commits
-// the promise together with this condition.
+// Runnable is a transaction's condition that the job with the key can still run: it has no entry yet, or a
+// pending one. Use it when items rely on a job that will come, such as a hold on its expiry: commit them
+// together with this condition.
 func (s *Store) Runnable(key string) types.TransactWriteItem {
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                 &s.table,
@@ -164,8 +164,8 @@ func (s *Store) Runnable(key string) types.TransactWriteItem {
 	}}
 }
 
-// transact writes the items, in place up to three times as long as conflicting writes defeat them.
-// The SDK gives each of these calls a fresh ClientRequestToken, and keeps it when it repeats one.
+// transact writes the items. If conflicting writes win, it tries again in place, three times in all. The SDK
+// gives each of these calls a fresh ClientRequestToken, and keeps the token when it repeats a call.
 func (s *Store) transact(ctx context.Context, items []types.TransactWriteItem) error {
 	asked := make([]types.TransactWriteItem, len(items))
 	for i, it := range items {
@@ -191,7 +191,7 @@ func (s *Store) transact(ctx context.Context, items []types.TransactWriteItem) e
 	}
 }
 
-// returning asks for the item that a failed condition met, on a copy of the caller's item.
+// returning asks for the item that failed a condition, on a copy of the caller's item.
 func returning(it types.TransactWriteItem) types.TransactWriteItem {
 	const old = types.ReturnValuesOnConditionCheckFailureAllOld
 	switch {

@@ -23,7 +23,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// conformance is what a Store promises, on a given engine.
+// conformance checks the promises of a Store on an engine.
 func conformance(t *testing.T, e engine) {
 	tests := []struct {
 		name string
@@ -207,7 +207,7 @@ func testUpdateDifference(b *bench) {
 	novel := &types.AttributeValueMemberM{Value: item{"since": num("2")}}
 	b.set("novel", novel)
 	b.proxy.Reset()
-	// Had the whole entry been written, or all of it removed and set, these would be in the request.
+	// The request would contain these if the whole entry had been written, or all of it removed and set.
 	b.proxy.Add(faults.Rule{
 		Operation: "UpdateItem",
 		Match: func(body []byte) bool {
@@ -243,7 +243,7 @@ func testUpdateDifference(b *bench) {
 	if !b.engine.transacts {
 		return
 	}
-	// A commit leaves it alone too.
+	// A commit keeps it too.
 	c := complete("t3")
 	c.Now = now.Add(time.Hour)
 	if err := b.store.Commit(b.Context(), c); err != nil {
@@ -260,7 +260,7 @@ func testUpdateChangeError(b *bench) {
 	}
 	b.proxy.Reset()
 	e, err := b.store.Update(b.Context(), key, "t2", failed("t2"))
-	if err != ledger.ErrFinal { //nolint:errorlint // as it is, not only wrapped
+	if err != ledger.ErrFinal { //nolint:errorlint // the error itself, not a wrapped one
 		b.Errorf("got %v, want ErrFinal itself", err)
 	}
 	if e.Status != ledger.Done || e.Owner != "t1" {
@@ -273,7 +273,7 @@ func testUpdateChangeError(b *bench) {
 
 func testUpdateConflict(b *bench) {
 	b.put(ledger.Entry{Kind: "k", Status: ledger.Pending})
-	// meddling makes a change that others get ahead of n times.
+	// meddling makes a change while another write comes first, n times.
 	meddling := func(n int, calls *int) func(ledger.Entry) (ledger.Entry, error) {
 		return func(e ledger.Entry) (ledger.Entry, error) {
 			*calls++
@@ -304,7 +304,7 @@ func testUpdateConflict(b *bench) {
 		b.Errorf("stored %+v", e)
 	}
 
-	// Two that create the same entry: the second finds the first's.
+	// Two updates create the same entry: the second finds the entry of the first.
 	calls = 0
 	other := "k/other"
 	e, err = b.store.Update(b.Context(), other, "t1", func(e ledger.Entry) (ledger.Entry, error) {
@@ -526,7 +526,7 @@ func testCommitKeeps(b *bench) {
 	}
 }
 
-// testCommitCondition holds the condition against the rule it shall be.
+// testCommitCondition checks the condition against its rule.
 func testCommitCondition(b *bench) {
 	at := now.Add(400 * time.Microsecond) // a time between two milliseconds
 	n := 0
@@ -603,7 +603,7 @@ func testCommitOwnItem(b *bench) {
 		b.Error("a refused commit wrote")
 	}
 
-	// Both refuse: the entry explains the item.
+	// Both refuse: the error is about the entry.
 	b.put(ledger.Entry{Status: ledger.Expired})
 	err = b.store.Commit(b.Context(), complete("t1"), b.count("room-7", "5"), b.reserve("r-1"))
 	var refused *ledger.RefusedError
@@ -612,7 +612,7 @@ func testCommitOwnItem(b *bench) {
 	}
 }
 
-// Reason codes, in short.
+// Short names for reason codes.
 const (
 	none       = "None"
 	condition  = "ConditionalCheckFailed"
@@ -683,8 +683,8 @@ func testCommitReasons(b *bench) {
 		{"own items wrong and refused", []string{none, condition, validation}, plain("item 2", validation), false},
 		{"unheard of", []string{none, "ItemCollectionSizeLimitExceeded", none}, plain("item 1", "ItemCollectionSizeLimitExceeded"), false},
 	} {
-		// As often as the store may ask: what is answered only once would be hidden by the engine's
-		// own answer to the second try.
+		// The fault applies to every try of the store. If it applied once, the engine's own answer to the
+		// second try would hide it.
 		b.proxy.Reset()
 		b.conflicts.Store(0)
 		b.fail("TransactWriteItems", 0, faults.CancelTransaction(tt.reasons...))
@@ -701,7 +701,7 @@ func testCommitReasons(b *bench) {
 		}
 	}
 
-	// Twice defeated, then not.
+	// Two tries lose to other writes, the third one wins.
 	b.proxy.Reset()
 	b.put(ledger.Entry{Status: ledger.Pending})
 	for _, f := range []faults.Fault{
@@ -729,7 +729,7 @@ func testCommitReasonItem(b *bench) {
 		b.Errorf("calls: %s, want %s", got, want)
 	}
 
-	// As DynamoDB answers, on every engine: all items asked for, each given where it refused.
+	// The answer is DynamoDB's, on every engine: it holds each item that refused, for all that were asked for.
 	b.proxy.Reset()
 	var asked atomic.Int64
 	b.proxy.Add(faults.Rule{
@@ -780,7 +780,7 @@ func testCommitLostAnswer(b *bench) {
 }
 
 func testCommitOwnToken(b *bench) {
-	// Every answer lost: unknown, until the same delivery asks again.
+	// Every answer is lost: the outcome is unknown until the same delivery asks again.
 	b.fail("TransactWriteItems", sdkAttempts, faults.DropAnswer())
 	if err := b.store.Commit(b.Context(), complete("t1"), b.count("room-7", "5")); !errors.Is(err, ledger.ErrUnavailable) {
 		b.Errorf("every answer lost: %v", err)
@@ -791,7 +791,7 @@ func testCommitOwnToken(b *bench) {
 	if b.counted("room-7") != "1" {
 		b.Errorf("counted %s", b.counted("room-7"))
 	}
-	// The same delivery with another outcome: committed, but not this.
+	// The same delivery has another outcome. It is refused, because the first outcome is committed.
 	superseded := rules.Complete(delivery("t1"), ledger.Done, "superseded", now)
 	var refused *ledger.RefusedError
 	if err := b.store.Commit(b.Context(), superseded); !errors.As(err, &refused) || refused.Entry.Outcome != "released" {
@@ -800,7 +800,7 @@ func testCommitOwnToken(b *bench) {
 	if r := refused.Entry.Refusal("t1", now); r.Verdict != job.Committed || r.Detail != "released" {
 		b.Errorf("its refusal means %+v", r)
 	}
-	// The same delivery isolated the job: nothing is committed.
+	// The same delivery has isolated the job: nothing is committed.
 	for _, e := range []ledger.Entry{
 		{Status: ledger.Isolated, Outcome: "released"}, {Status: ledger.Pending, RetryAt: now.Add(time.Hour), Outcome: "released"},
 	} {
@@ -826,8 +826,8 @@ func testCommitTokens(b *bench) {
 	}
 	for _, f := range []faults.Fault{
 		faults.Refuse(), // the SDK repeats the call under its token
-		faults.Error(400, "IdempotentParameterMismatchException", ""), // the store tries anew
-		faults.Error(400, "IdempotentParameterMismatch", ""),          // the same, as the type is named
+		faults.Error(400, "IdempotentParameterMismatchException", ""), // the store tries again
+		faults.Error(400, "IdempotentParameterMismatch", ""),          // the same error, under the name of its type
 		{},
 	} {
 		b.proxy.Add(faults.Rule{Operation: "TransactWriteItems", Times: 1, Match: look, Fault: f})
@@ -838,7 +838,7 @@ func testCommitTokens(b *bench) {
 	if b.counted("room-7") != "1" || b.conflicts.Load() != 2 {
 		b.Errorf("counted %s, %d conflicts", b.counted("room-7"), b.conflicts.Load())
 	}
-	// Every rule that is asked looks, so that a token may be seen several times.
+	// Every rule calls its Match, so one token may be seen several times.
 	distinct := map[string]bool{}
 	for _, k := range tokens {
 		distinct[k] = true
@@ -952,9 +952,9 @@ func testUnavailable(b *bench) {
 	}
 	missing := dynamo.New(b.client, "no-such-table", dynamo.Options{})
 	errs := b.each(b.Context(), missing)
-	delete(errs, "Transact") // of the kind's own table, which is there
+	delete(errs, "Transact") // of the kind's own table, which exists
 	if !b.engine.transacts {
-		delete(errs, "Commit") // the engine knows the operation no better than the table
+		delete(errs, "Commit") // the engine knows neither the operation nor the table
 	}
 	denied := func(what string, errs map[string]error) {
 		for method, err := range errs {
@@ -971,11 +971,11 @@ func testUnavailable(b *bench) {
 	}
 	b.proxy.Reset()
 
-	// Only the write fails: nothing is left of it.
+	// Only the write fails: it leaves nothing.
 	b.fail("UpdateItem", 0, faults.Error(400, "ThrottlingException", ""))
 	_, err := b.store.Update(b.Context(), "k/other", "t1", failed("t1"))
 	unavailable("update", map[string]error{"UpdateItem": err})
-	// The entry refuses, but cannot be read.
+	// The entry refuses, and its read fails.
 	b.proxy.Reset()
 	b.put(ledger.Entry{Status: ledger.Done})
 	b.fail("GetItem", 0, faults.Error(400, "ThrottlingException", ""))

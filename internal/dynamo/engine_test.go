@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// kumo starts these once for the process and has no way to end them.
+		// kumo starts these goroutines once for the process and cannot end them.
 		goleak.IgnoreAnyFunction("github.com/sivchari/kumo/internal/service/dynamodb.(*MemoryStorage).ttlReaper"),
 	)
 }
@@ -43,20 +43,20 @@ func TestMain(m *testing.M) {
 // engine is a DynamoDB that runs locally.
 type engine struct {
 	url func(*testing.T) string
-	// returnsItems says whether a failed condition returns the item it met.
+	// returnsItems says whether a failed condition returns the item that failed it.
 	returnsItems bool
-	// transacts says whether the engine knows TransactWriteItems. What is about nothing else does not run
-	// where it does not.
+	// transacts says whether the engine knows TransactWriteItems. If not, the tests of transactions alone do
+	// not run on it.
 	transacts bool
-	// allReasons says whether a cancelled transaction tells of every condition that failed. minidyn stops at
-	// the first.
+	// allReasons says whether a cancelled transaction reports every condition that failed. minidyn stops at the
+	// first.
 	allReasons bool
 	// hasTTL says whether the engine knows UpdateTimeToLive.
 	hasTTL bool
-	// removes says whether REMOVE takes a top-level attribute away. minidyn parses it and does nothing.
+	// removes says whether REMOVE deletes a top-level attribute. minidyn parses it and does nothing.
 	removes bool
-	// indexesUpdates says whether an item that UpdateItem created is found by its index. minidyn
-	// overwrites another item's place in the index.
+	// indexesUpdates says whether the index finds an item that UpdateItem created. minidyn overwrites another
+	// item's place in the index.
 	indexesUpdates bool
 }
 
@@ -69,7 +69,7 @@ func TestKumo(t *testing.T) {
 
 func TestMinidyn(t *testing.T) {
 	t.Parallel()
-	// One for each test: its CreateTable races with every other call.
+	// Each test has its own engine: its CreateTable races with every other call.
 	conformance(t, engine{returnsItems: true, transacts: true, url: func(t *testing.T) string {
 		srv := httptest.NewServer(minidyn.NewServer())
 		t.Cleanup(srv.Close)
@@ -77,7 +77,7 @@ func TestMinidyn(t *testing.T) {
 	}})
 }
 
-// The DynamoDB in memory, on which CheckKind tests kinds, has to keep what a Store relies on.
+// CheckKind tests kinds on the DynamoDB in memory, so that one has to behave as a Store expects.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	memory := memdb.New()
@@ -124,7 +124,7 @@ func newBench(t *testing.T, e engine) *bench {
 		config.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = sdkAttempts, time.Millisecond
-				o.RateLimiter = noLimit{} // or a test with many faults runs out of the SDK's retry tokens
+				o.RateLimiter = noLimit{} // otherwise a test with many faults uses up the SDK's retry tokens
 			})
 		}),
 	)
@@ -229,7 +229,7 @@ func (b *bench) raw(table, keyName, id string) item {
 	return out.Item
 }
 
-// counted is what a resource's counter says.
+// counted returns the value of a resource's counter.
 func (b *bench) counted(resource string) string {
 	b.Helper()
 	if n, ok := b.raw(b.resources(), "resource_id", resource)["counted"].(*types.AttributeValueMemberN); ok {
@@ -247,7 +247,7 @@ func (b *bench) get() ledger.Entry {
 	return e
 }
 
-// put makes e the stored entry, whatever was there, and returns it as stored, in version 1.
+// put stores e in place of any other entry, and returns it as stored, in version 1.
 func (b *bench) put(e ledger.Entry) ledger.Entry {
 	b.Helper()
 	_, err := b.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
@@ -263,7 +263,7 @@ func (b *bench) put(e ledger.Entry) ledger.Entry {
 	return e
 }
 
-// set writes one attribute of the stored entry past the store.
+// set writes one attribute of the stored entry without the store.
 func (b *bench) set(name string, v types.AttributeValue) {
 	b.Helper()
 	_, err := b.client.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
@@ -279,7 +279,7 @@ func (b *bench) fail(operation string, times int, f faults.Fault) {
 	b.proxy.Add(faults.Rule{Operation: operation, Times: times, Fault: f})
 }
 
-// calls says what was called since the last reset, in the order of names.
+// calls returns the calls since the last reset, in the order of their names.
 func (b *bench) calls() string {
 	c := b.proxy.Calls()
 	s := ""

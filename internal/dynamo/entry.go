@@ -11,8 +11,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// The attributes of an entry's item. None is a prefix of another, see write. The names of the keys and
-// of what the index holds stand in topology too.
+// The attributes of an entry's item. None is a prefix of another, see write. The names of the keys and of the
+// index's attributes are in topology too.
 const (
 	attrSubject           = "subject"
 	attrKey               = "key"
@@ -75,18 +75,17 @@ func Number[N int | int64](n N) types.AttributeValue {
 // Millis is a DynamoDB number that holds a time, in milliseconds since 1970.
 func Millis(t time.Time) types.AttributeValue { return Number(t.UnixMilli()) }
 
-// keyOf is an entry's primary key. The subject is a part of the key, so the key alone says it.
+// keyOf is an entry's primary key. The subject is a part of the key, so the key alone is enough.
 func keyOf(key string) item {
-	subject, _ := job.SubjectOf(key) // checkKey has refused a key without one
+	subject, _ := job.SubjectOf(key) // checkKey has refused a key without a subject
 	return item{attrSubject: Text(subject), attrKey: Text(key)}
 }
 
 // isKey says whether an attribute belongs to the primary key, which no update can write.
 func isKey(name string) bool { return name == attrSubject || name == attrKey }
 
-// marshal writes an entry as an item. What is empty or zero has no attribute, but for the primary key,
-// the format, the attempts and the version. Times are milliseconds, but for ttl, which DynamoDB reads as
-// seconds.
+// marshal writes an entry as an item. An empty or zero field has no attribute, except the primary key, the
+// format, the attempts and the version. Times are milliseconds, except ttl, which DynamoDB reads as seconds.
 func marshal(e ledger.Entry) item {
 	it := keyOf(e.Key)
 	it[attrFormat] = Number(ledger.Format)
@@ -204,9 +203,9 @@ func putTime(it item, name string, t time.Time) {
 	}
 }
 
-// unmarshal reads an entry back. No item is the zero Entry; attributes it does not know it skips. An
-// item with a key but without a version was not written by this package, and nothing could be
-// written to it on condition, so it is an error and not an entry that looks absent.
+// unmarshal reads an entry back. No item is the zero Entry. Unknown attributes are skipped. An item without a
+// version was not written by this package, and no conditional write could change it. So it is an error, and not
+// an absent entry.
 func unmarshal(it item) (ledger.Entry, error) {
 	if len(it) == 0 {
 		return ledger.Entry{}, nil
@@ -270,7 +269,7 @@ func unmarshal(it item) (ledger.Entry, error) {
 	return e, nil
 }
 
-// stored returns the entry as it would be read back: with times of milliseconds in UTC.
+// stored returns the entry as a read would return it: with times of milliseconds in UTC.
 func stored(e ledger.Entry) (ledger.Entry, error) { return unmarshal(marshal(e)) }
 
 // reader reads attributes and keeps the first error. An attribute that is absent is the zero value.

@@ -15,7 +15,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// entries makes entries with whatever fields they have, so that a new field that is not stored is found.
+// entries makes entries with every field of the type, so that the tests find a new field that is not stored.
 var entries = func() *rapid.Generator[ledger.Entry] {
 	times := rapid.Custom(func(t *rapid.T) any {
 		if rapid.Bool().Draw(t, "zero") {
@@ -51,7 +51,7 @@ var entries = func() *rapid.Generator[ledger.Entry] {
 	})
 }()
 
-// lists makes lists of whatever fields their elements have; no list is nil and never empty.
+// lists makes lists of elements with every field of their type. No list is empty and not nil.
 func lists[T any](times *rapid.Generator[any], counts *rapid.Generator[int]) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		l := rapid.SliceOfN(rapid.MakeCustom[T](rapid.MakeConfig{

@@ -14,25 +14,25 @@ import (
 
 // ConditionError: the condition of a single write failed; nothing was written.
 type ConditionError struct {
-	// Item is what the condition met, nil when there is none or the engine returned none. DynamoDB
+	// Item is the item that failed the condition; nil if there is none or the engine returned none. DynamoDB
 	// returns it only to a request with ReturnValuesOnConditionCheckFailure = ALL_OLD.
 	Item map[string]types.AttributeValue
 }
 
 func (e *ConditionError) Error() string { return "the write's condition failed" }
 
-// Translate says what an error of the SDK's DynamoDB client means for the ledger. It is the only
-// place that knows the SDK's errors; kinds' stores use it for their own reads and single writes.
+// Translate turns an error of the SDK's DynamoDB client into a condition of the ledger. It is the only place
+// that knows the SDK's errors. The kinds' stores use it for their own reads and single writes.
 //
 //   - a failed condition: *ConditionError
 //   - a transaction or another write was at the same item: wraps ledger.ErrContended
 //   - a request that is itself wrong: the error, which is none of the ledger's conditions
 //   - denied access, a missing table, an encryption key that cannot be used: wraps ledger.ErrDenied
 //   - everything else, such as throttling, timeouts, connections, outages and ended contexts: wraps
-//     ledger.ErrUnavailable. An error nobody has heard of is taken for this, so that its delivery is
-//     handed back and not decided.
+//     ledger.ErrUnavailable. An unknown error counts as this, so that its delivery is handed back and its job
+//     is not decided.
 //
-// A transaction's cancellation by its conditions is for Commit and Transact to read.
+// Translate does not read why a transaction was cancelled; Commit and Transact do.
 func Translate(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func Translate(err error) error {
 	if errors.As(err, &params) || errors.As(err, &serialization) {
 		return err
 	}
-	// By code and not by type: engines send some of them as errors the SDK has no type for.
+	// Compare codes, not types: engines send some of these errors without a type of the SDK.
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		switch api.ErrorCode() {
@@ -85,13 +85,13 @@ func (e *cancelledError) Error() string {
 	return "transaction cancelled [" + strings.Join(codes, ", ") + "]"
 }
 
-// verdict reads the reasons of a transaction of n items by position: an *ItemError with the position
-// of the item that refused, ledger.ErrContended, or the error itself when it will not go away.
+// verdict reads the reasons of a transaction of n items by position. It returns an *ItemError with the position
+// of the item that refused, ledger.ErrContended, or the error itself if another try would fail too.
 func (e *cancelledError) verdict(n int) error {
 	contended := fmt.Errorf("%w: %w", ledger.ErrContended, e)
 	if len(e.reasons) != n {
-		// Without a reason for each item nothing can be told by position. Nothing was written, so
-		// another try tells more.
+		// Positions mean nothing without a reason for each item. Nothing was written, so another try may give
+		// more reasons.
 		return contended
 	}
 	refused, conflict, throttle, denied, fault := -1, -1, -1, -1, -1
@@ -114,10 +114,10 @@ func (e *cancelledError) verdict(n int) error {
 		}
 	}
 	switch {
-	// The first item outranks the others (it is the entry of a Commit): its refusal explains theirs,
-	// and as long as it was not evaluated, theirs explains nothing.
+	// The first item outranks the others, because it is the entry of a Commit. Its refusal explains theirs. If
+	// it was not evaluated, their refusal explains nothing.
 	case refused == 0:
-	// One that was throttled has not been evaluated either, and the database is in trouble.
+	// A throttled item has not been evaluated either, and the database is in trouble.
 	case throttle >= 0:
 		return fmt.Errorf("%w: %w", ledger.ErrUnavailable, e)
 	case conflict == 0:
@@ -128,12 +128,12 @@ func (e *cancelledError) verdict(n int) error {
 		r := e.reasons[fault]
 		return fmt.Errorf("item %d of the transaction: %s: %s", fault, aws.ToString(r.Code), aws.ToString(r.Message))
 	case refused < 0:
-		return contended // also when no item has a reason at all
+		return contended // also when no item has a reason
 	}
 	return &ItemError{Index: refused, Item: noEmpty(e.reasons[refused].Item)}
 }
 
-// noEmpty makes one of the two forms in which engines say that there is no item.
+// noEmpty returns nil for an empty item: engines use both to say that there is no item.
 func noEmpty(it item) item {
 	if len(it) == 0 {
 		return nil

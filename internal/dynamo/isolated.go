@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// dayFormat is the index's partition key, the day of an isolation.
+	// dayFormat is the form of the index's partition key, the day of an isolation.
 	dayFormat = "2006-01-02"
 	// orderFormat begins the index's sort key. It has a fixed width, so that texts sort as times do.
 	orderFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// isolatedOrder is the index's sort key of an isolated entry: when, then what makes it unique. The
-// entry's key is there as a hash only, because key and kind together may be longer than a sort key.
+// isolatedOrder is the index's sort key of an isolated entry: the time, followed by a hash that makes it
+// unique. It holds the entry's key only as a hash, because key and kind together may be longer than a sort key.
 func isolatedOrder(e ledger.Entry, at time.Time) string {
 	sum := sha256.Sum256([]byte(e.Key))
 	return at.Format(orderFormat) + "#" + e.Kind + "#" + hex.EncodeToString(sum[:8])
 }
 
-// Isolated calls each with the jobs that are isolated and were so from from on and before to, page by
-// page and in the order of their isolation. Days are UTC. An index is eventually consistent: what was
-// isolated or left isolation in the last moment may be missing or still there. An error of each ends it
-// and is returned as it is.
+// Isolated calls each with the pages of jobs that are isolated and were isolated at or after from and before
+// to, in the order of their isolation. Days are UTC. The index is eventually consistent: a job that was
+// isolated just now may be missing, and one that has just left isolation may still be there. If each returns an
+// error, Isolated stops and returns it unchanged.
 func (s *Store) Isolated(ctx context.Context, from, to time.Time, each func([]ledger.IsolatedJob) error) error {
 	from, to = from.UTC(), to.UTC()
 	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.AddDate(0, 0, 1) {
 		pages := dynamodb.NewQueryPaginator(s.api, &dynamodb.QueryInput{
 			TableName: &s.table,
 			IndexName: aws.String(topology.IsolatedIndex),
-			// A sort key continues behind its time, so the one end is included and the other is not.
+			// A sort key continues after its time, so the range includes from and excludes to.
 			KeyConditionExpression: aws.String("#day = :day AND #order BETWEEN :from AND :to"),
 			ExpressionAttributeNames: map[string]string{
 				"#day": attrIsolatedDay, "#order": attrIsolatedOrder,

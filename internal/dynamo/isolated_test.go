@@ -26,7 +26,7 @@ func (b *bench) isolate(key string, at time.Time) ledger.Entry {
 	return e
 }
 
-// isolated are the keys that the index holds in a span of time, and the pages in which they came.
+// isolated returns the keys that the index holds in a span of time, and the number of pages.
 func (b *bench) isolated(s *dynamo.Store, from, to time.Time) (keys []string, pages int) {
 	b.Helper()
 	err := s.Isolated(b.Context(), from, to, func(page []ledger.IsolatedJob) error {
@@ -56,7 +56,7 @@ func testIsolated(b *bench) {
 	day := 24 * time.Hour
 
 	got, _ := b.isolated(b.store, midnight.Add(-day), midnight.Add(2*day))
-	// Two of one time come in either order.
+	// Two jobs with the same time come in either order.
 	if len(got) != 5 || !reflect.DeepEqual(got[:3], all[:3]) {
 		b.Errorf("over all days %v, want %v", got, all)
 	}
@@ -103,7 +103,7 @@ func testIsolated(b *bench) {
 		b.Errorf("got %v, want the caller's own error", err)
 	}
 
-	// What leaves isolation leaves the index.
+	// A job that leaves isolation leaves the index.
 	d := delivery("t2")
 	d.Key = all[1]
 	_, err = b.store.Update(b.Context(), all[1], "t2", func(e ledger.Entry) (ledger.Entry, error) { return rules.Reopen(e, d, now) })
@@ -115,7 +115,7 @@ func testIsolated(b *bench) {
 	}
 }
 
-// An index key that only isolated entries have keeps all others out.
+// Only isolated entries have an index key, so the index holds no others.
 func TestOnlyIsolatedEntriesHaveIndexKeys(t *testing.T) {
 	t.Parallel()
 	for _, status := range []ledger.Status{ledger.Pending, ledger.Running, ledger.Isolated, ledger.Done, ledger.Expired, ledger.Terminal} {
@@ -130,7 +130,7 @@ func TestOnlyIsolatedEntriesHaveIndexKeys(t *testing.T) {
 	}
 }
 
-// newer puts an entry that a newer version wrote.
+// newer stores an entry that a newer version of the program wrote.
 func (b *bench) newer() {
 	b.Helper()
 	b.put(ledger.Entry{Kind: "k", Status: ledger.Pending})
@@ -159,8 +159,8 @@ func testNewer(b *bench) {
 	b.wantNewer("Update", err)
 }
 
-// The condition is checked, not only the item that a refusal returns: a pending entry would take the
-// write.
+// The write's condition has to refuse, not only the check of the returned item: without it, a pending entry
+// would take the write.
 func testNewerClaim(b *bench) {
 	b.newer()
 	_, err := b.store.Claim(b.Context(), rules, delivery("t1"), lease)
@@ -178,8 +178,8 @@ func testNewerCommit(b *bench) {
 	}
 }
 
-// A pending entry of another payload would take the write: the condition refuses it, and a copy with the
-// same payload, or with a digest of another rule, passes.
+// Without the condition, a pending entry of another payload would take the write. A copy with the same payload,
+// or with a digest of another rule, passes.
 func testCommitConflict(b *bench) {
 	for name, c := range map[string]struct {
 		stored, sent string
@@ -203,7 +203,7 @@ func testCommitConflict(b *bench) {
 			b.Errorf("%s: the entry became %+v", name, got)
 		}
 	}
-	// Also when the job is done: it is no duplicate.
+	// So it is when the job is done: the copy is no duplicate.
 	b.put(ledger.Entry{Kind: "k", Status: ledger.Done, Digest: "1:aa"})
 	d := delivery("t1")
 	d.Digest = "1:bb"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// MiniStack does everything that the suite asks of DynamoDB. `make test-engines` starts it.
+// MiniStack supports all that the suite needs of DynamoDB. `make test-engines` starts it.
 func TestMiniStack(t *testing.T) {
 	url := os.Getenv("ACKLAST_MINISTACK_URL")
 	if url == "" {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// dynalite is the strictest of the engines about expressions, numbers, keys and sizes. `make test-engines`
-// starts it.
+// dynalite is the strictest engine about expressions, numbers, keys and sizes. `make test-engines` starts it.
 func TestDynalite(t *testing.T) {
 	url := os.Getenv("ACKLAST_DYNALITE_URL")
 	if url == "" {

@@ -1,11 +1,11 @@
 // Package dynamo keeps the ledger in DynamoDB.
 //
-// It promises that every change of an entry is one conditional write: a change is applied to exactly
-// the entry it was computed from, and a job's entry becomes final together with the kind's own items
-// or not at all. It promises to know its own writes again: a call whose answer was lost and that the
-// SDK repeats is neither taken for a duplicate nor applied twice.
+// It promises that every change of an entry is one conditional write. A change is applied to exactly the entry
+// from which it was computed. A job's entry becomes final together with the kind's own items, or neither
+// changes. The package also recognises its own writes. If an answer was lost and the SDK repeats the call, the
+// repeated call is neither taken for a duplicate nor applied twice.
 //
-// SDK errors are translated in one place, Translate. What goes out of this package is one of
+// SDK errors are translated in one place, Translate. This package returns these errors:
 //
 //	*ledger.RefusedError    the entry's condition refused a Commit or a Claim
 //	*ItemError              an own item's condition refused a transaction
@@ -14,7 +14,7 @@
 //	ledger.ErrUnavailable   a call failed as a whole; whether it wrote is unknown
 //	any other error         the request itself is wrong and will fail again
 //
-// Expressions are what DynamoDB documents and what the embedded engines understand too: one line,
+// Expressions are written as DynamoDB documents them and as the embedded engines understand them too: one line,
 // upper-case keywords, top-level attributes, names only through placeholders.
 package dynamo
 
@@ -46,11 +46,11 @@ type API interface {
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 }
 
-// Options are what a Store takes from outside. The zero Options are those of production.
+// Options are a Store's dependencies. The zero Options are those of production.
 type Options struct {
 	// Now is the time that Update writes as updated_at; time.Now by default.
 	Now func() time.Time
-	// OnConflict is called for every try that a concurrent write defeated. It may be nil.
+	// OnConflict is called after each try that lost to a concurrent write. It may be nil.
 	OnConflict func()
 	// Pause waits between two tries or returns the context's error; a timer by default.
 	Pause func(context.Context, time.Duration) error
@@ -83,8 +83,8 @@ func New(api API, table string, opts Options) *Store {
 }
 
 const (
-	// tries is how often a contended write is tried in place. A conflict lasts as long as one other
-	// write; who loses three times in a row is better off in the recovery lane.
+	// tries is how often a contended write is tried in place. A conflict lasts only as long as one other write.
+	// A job that loses three times in a row waits better on the recovery lane.
 	tries = 3
 	// firstPause is the longest pause after the first try; it doubles, and is jittered down to half.
 	firstPause = 40 * time.Millisecond
@@ -92,7 +92,7 @@ const (
 	maxSubject = 2048
 )
 
-// Get returns the entry as it is now, by a consistent read. A job without one gets the zero Entry.
+// Get returns the current entry, by a consistent read. It returns the zero Entry for a job without one.
 func (s *Store) Get(ctx context.Context, key string) (ledger.Entry, error) {
 	if err := checkKey(key); err != nil {
 		return ledger.Entry{}, err
@@ -140,14 +140,14 @@ func (s *Store) BySubject(ctx context.Context, subject string) ([]ledger.Entry, 
 	return entries, nil
 }
 
-// Update applies a transition to an entry under optimistic concurrency and returns the entry as
-// written. An error of change is returned as it is, together with the entry it was given; change may
-// be called up to three times and must be pure. Only the attributes that differ are written, so
-// whatever a newer version of this program keeps in an entry survives.
+// Update applies a transition to an entry under optimistic concurrency and returns the entry as written. If
+// change returns an error, Update returns it unchanged, together with the entry that change was given. change
+// may be called up to three times and must be pure. Only the attributes that differ are written, so attributes
+// of a newer version of this program survive.
 //
 //	read v7 ─▶ change ─▶ write if version = 7 ──ok──▶ v8, owner = token
 //	   ▲                        │ refused
-//	   │                        ├─ found v8, our token, what we wrote ──▶ our own write, answer lost
+//	   │                        ├─ found v8, our token, our own values ──▶ our own write, answer lost
 //	   └── something else ──────┘
 func (s *Store) Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
 	if token == "" {
@@ -163,8 +163,8 @@ func (s *Store) Update(ctx context.Context, key, token string, change func(ledge
 
 var errNoToken = errors.New("update entry: no owner token")
 
-// UpdateFrom is Update for a caller that knows the entry already, such as from its own Claim: if nobody
-// wrote since, it is one conditional write and no read.
+// UpdateFrom is Update for a caller that already knows the entry, such as from its own Claim. If the entry has
+// not changed since, UpdateFrom makes one conditional write and no read.
 func (s *Store) UpdateFrom(ctx context.Context, found ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
 	if token == "" {
 		return ledger.Entry{}, errNoToken
@@ -172,13 +172,13 @@ func (s *Store) UpdateFrom(ctx context.Context, found ledger.Entry, token string
 	return s.update(ctx, found, func(e ledger.Entry) (ledger.Entry, error) {
 		e, err := change(e)
 		if e.Status != ledger.Running {
-			e.Owner = token // a running entry is its claim's, whoever adds to it
+			e.Owner = token // a running entry belongs to its claim, also when another delivery adds to it
 		}
 		return e, err
 	})
 }
 
-// update is UpdateFrom without a word about the owner. found has its key.
+// update is UpdateFrom without the rule of the owner. found has its key.
 func (s *Store) update(ctx context.Context, found ledger.Entry, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
 	key := found.Key
 	if err := checkKey(key); err != nil {
@@ -210,8 +210,9 @@ func (s *Store) update(ctx context.Context, found ledger.Entry, change func(ledg
 			if found, err = s.found(ctx, key, failed.Item); err != nil {
 				return ledger.Entry{}, err
 			}
-			// The version and the token alone would also fit a Commit of this same delivery that was
-			// still on its way when this update began, and it would pass for this change.
+			// The version and the token alone are not enough. A Commit of this same delivery may still have
+			// been on its way when this update began. It has the same two, and would be mistaken for this
+			// change.
 			if reflect.DeepEqual(found, next) {
 				return found, nil
 			}
@@ -224,7 +225,7 @@ func (s *Store) update(ctx context.Context, found ledger.Entry, change func(ledg
 			return found, fmt.Errorf("update entry: %w", err)
 		}
 		if failed == nil {
-			// A transaction held the entry; what it left is not known yet.
+			// A transaction held the entry; its effect on the entry is not known yet.
 			if found, err = s.Get(ctx, key); err != nil {
 				return ledger.Entry{}, err
 			}
@@ -269,8 +270,8 @@ func (s *Store) write(ctx context.Context, old, next ledger.Entry) error {
 	return Translate(err)
 }
 
-// found returns the entry that a failed condition met: the item that came with the failure, or one
-// consistent read where none came, because the entry is absent or the engine returns none.
+// found returns the entry that failed a condition: the item that came with the failure. If none came, because
+// the entry is absent or the engine returns none, it makes one consistent read.
 func (s *Store) found(ctx context.Context, key string, it item) (ledger.Entry, error) {
 	if len(it) > 0 {
 		return unmarshal(it)
@@ -278,8 +279,7 @@ func (s *Store) found(ctx context.Context, key string, it item) (ledger.Entry, e
 	return s.Get(ctx, key)
 }
 
-// wait pauses after the given try. An ended context is told as what it is for the caller: nothing
-// was confirmed.
+// wait pauses after the given try. If ctx ends, the error wraps ErrUnavailable: the write was not confirmed.
 func (s *Store) wait(ctx context.Context, try int) error {
 	longest := firstPause << (try - 1)
 	d := longest - time.Duration(s.opts.Random()*float64(longest)/2)
@@ -289,7 +289,7 @@ func (s *Store) wait(ctx context.Context, try int) error {
 	return nil
 }
 
-// checkKey refuses what DynamoDB would refuse and other engines store.
+// checkKey refuses keys that DynamoDB would refuse and other engines would store.
 func checkKey(key string) error {
 	if key == "" || len(key) > job.MaxKey {
 		return fmt.Errorf("an entry's key has %d bytes, want 1 to %d", len(key), job.MaxKey)
@@ -300,9 +300,9 @@ func checkKey(key string) error {
 	return nil
 }
 
-// write collects one update expression. A placeholder is the attribute's own name, which reads well in
-// a trace; no attribute's name is a prefix of another's (see attributes), since engines exist that
-// replace placeholders as plain text.
+// write collects one update expression. A placeholder is the attribute's own name, which reads well in a trace.
+// No attribute's name is a prefix of another's (see attributes), since some engines replace placeholders as
+// plain text.
 type write struct {
 	sets, removes []string
 	names         map[string]string
@@ -325,7 +325,7 @@ func (w *write) set(attribute string, v types.AttributeValue) {
 	w.sets = append(w.sets, w.name(attribute)+" = "+w.value(attribute, v))
 }
 
-// keep sets an attribute only where there is none.
+// keep sets an attribute only if it is absent.
 func (w *write) keep(attribute string, v types.AttributeValue) {
 	n := w.name(attribute)
 	w.sets = append(w.sets, n+" = if_not_exists("+n+", "+w.value(attribute, v)+")")

@@ -14,10 +14,9 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Strikes stand in the ledger's table under a subject that no job can have, since a subject has no
-// control character. Each strike is an attribute of its own, named for its delivery's token, with the end
-// of its invocation as the value. So a strike and its clearing depend on no other write, and to repeat
-// either does no harm.
+// Strikes are kept in the ledger's table, under a subject with a control character, which no job's subject can
+// have. Each strike is an attribute of its own. Its name is made of its delivery's token, its value is the end
+// of the invocation. So a strike and its clearing depend on no other write, and repeating either is safe.
 const (
 	strikeSubject = "strikes\t"
 	strikeKey     = "#strikes"
@@ -45,7 +44,7 @@ func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strik
 		if !strings.HasPrefix(name, strikePrefix) {
 			continue
 		}
-		if ms := r.number(name); ms != 0 { // zero is cleared
+		if ms := r.number(name); ms != 0 { // zero: the strike was cleared
 			strikes.Ends = append(strikes.Ends, time.UnixMilli(ms).UTC())
 		}
 	}
@@ -55,8 +54,8 @@ func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strik
 	return strikes, nil
 }
 
-// Strike records that a delivery with the token begins to run a job of the kind, in an invocation that
-// ends at the given time at the latest.
+// Strike records that a delivery with the token begins to run a job of the kind. The invocation ends at the
+// given time at the latest.
 func (s *Store) Strike(ctx context.Context, messageID, token, kind string, end time.Time) error {
 	w := newWrite()
 	w.set(attrKind, Text(kind))
@@ -64,8 +63,8 @@ func (s *Store) Strike(ctx context.Context, messageID, token, kind string, end t
 	return s.writeStrikes(ctx, "strike", messageID, w)
 }
 
-// ClearStrike takes a delivery's strike back. The item stays until its TTL, so the worker needs no right
-// to delete from the ledger.
+// ClearStrike removes a delivery's strike. The item stays until its TTL, so the worker needs no permission to
+// delete from the ledger.
 func (s *Store) ClearStrike(ctx context.Context, messageID, token string) error {
 	w := newWrite()
 	w.set(strikePrefix+token, Number(0))

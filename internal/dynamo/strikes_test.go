@@ -45,13 +45,13 @@ func testStrikes(b *bench) {
 	if got := b.strikes("m1"); len(got.Ends) != 1 || !got.Ends[0].Equal(end.Add(time.Minute)) {
 		b.Errorf("after one was cleared: %+v, want the other's", got)
 	}
-	// A strike is not an entry: no job is found by its subject.
+	// A strike is not an entry: no job is found under its subject.
 	if entries, err := b.store.BySubject(b.Context(), "m1"); err != nil || len(entries) != 0 {
 		b.Errorf("entries %v, %v", entries, err)
 	}
 }
 
-// Deliveries of one message that begin together do not stand in each other's way.
+// Deliveries of one message that begin together do not disturb each other.
 func testStrikesConcurrently(b *bench) {
 	var wg sync.WaitGroup
 	for i := range 10 {
@@ -73,7 +73,7 @@ func testStrikesLostAnswer(b *bench) {
 	if got := b.strikes("m1"); len(got.Ends) != 1 {
 		b.Errorf("a strike whose answer was lost: %d strikes, want 1", len(got.Ends))
 	}
-	// To clear what was perhaps never written is no error.
+	// Clearing a strike that may never have been written is no error.
 	if err := b.store.ClearStrike(b.Context(), "m2", "t1"); err != nil {
 		b.Error(err)
 	}
@@ -89,7 +89,7 @@ func testStrikesLostAnswer(b *bench) {
 	}
 }
 
-// An addition to a running entry does not take its claim away.
+// An addition to a running entry keeps its claim.
 func testUpdateLeavesAClaim(b *bench) {
 	running := ledger.Entry{Status: ledger.Running, Owner: "owner", LeaseUntil: now.Add(time.Minute)}
 	if _, err := b.store.Update(b.Context(), "k/1", "owner", func(ledger.Entry) (ledger.Entry, error) { return running, nil }); err != nil {

@@ -24,9 +24,9 @@ type TableAPI interface {
 // tableWait bounds the wait for one table to become active.
 const tableWait = time.Minute
 
-// CreateTables creates the engine's tables as topology describes them, and the kinds' own, and waits until
-// they are active. A table that is already there stays as it is. It is for engines that run locally and for tests;
-// on AWS the tables belong to the CDK app.
+// CreateTables creates the engine's tables as topology describes them, and the kinds' own, and waits until they
+// are active. It leaves an existing table as it is. It is for engines that run locally and for tests; on AWS
+// the CDK app creates the tables.
 func CreateTables(ctx context.Context, api TableAPI, names topology.Names, own ...job.Table) error {
 	tables := names.Tables()
 	for _, t := range own {
@@ -87,8 +87,8 @@ func createTable(ctx context.Context, api TableAPI, t topology.Table) error {
 	return err
 }
 
-// creating says whether a table is still being created. Not every engine has a status at all, so what
-// is waited for is the end of that one, not the beginning of another.
+// creating says whether a table is still being created. Some engines report no status at all. So wait until
+// "creating" ends, not until "active" begins.
 func creating(_ context.Context, _ *dynamodb.DescribeTableInput, out *dynamodb.DescribeTableOutput, err error) (bool, error) {
 	var missing *types.ResourceNotFoundException
 	switch {

@@ -28,13 +28,14 @@ type Part struct {
 	Own        []types.TransactWriteItem
 }
 
-// CommitTogether makes the entries of several jobs final in one transaction, together with the jobs' own
-// items and with items that they share. shared returns the shared items for the jobs that take part, by
-// their places among the parts, since a job that is refused is taken out and the others commit without it.
+// CommitTogether makes the entries of several jobs final in one transaction, together with the jobs' own items
+// and with items that they share. A job that is refused is taken out, and the others commit without it. So
+// shared is a function: it returns the shared items for the jobs that take part, given by their places among
+// the parts.
 //
-// It returns one error for each part: what Commit would return for it, with the shared items behind the
-// part's own. No two parts may have a key or an item in common. Parts that do not fit into one transaction
-// commit in several.
+// It returns one error for each part: the error that Commit would return for it, with the shared items counted
+// after the part's own. No two parts may have a key or an item in common. Parts that do not fit into one
+// transaction commit in several.
 //
 //	all ─▶ one transaction ─▶ committed
 //	              │ refused: entries, own items          ─▶ these are out, the others again
@@ -68,7 +69,7 @@ func (s *Store) CommitTogether(ctx context.Context, parts []Part, shared func(ac
 
 func (p Part) check() error { return checkCompletion(p.Completion) }
 
-// group is a CommitTogether at work.
+// group is the state of one CommitTogether.
 type group struct {
 	store  *Store
 	parts  []Part
@@ -112,7 +113,7 @@ func (g *group) commit(ctx context.Context, active []int) {
 			return
 		}
 		if !errors.Is(err, ledger.ErrContended) || cancelled != nil && len(cancelled.reasons) != len(items) {
-			// Nothing can be told by position. Alone, each job learns its own reason.
+			// The reasons have no positions. Run alone, each job learns its own reason.
 			for _, i := range active {
 				g.alone(ctx, i)
 			}
@@ -142,15 +143,15 @@ func (g *group) alone(ctx context.Context, i int) {
 	g.errs[i] = g.store.Commit(ctx, g.parts[i].Completion, own...)
 }
 
-// refusals takes every part out that its entry or one of its own items refused. When no part was refused
-// but a shared item was, all are. It returns the parts that are left, and whether there was a refusal.
+// refusals takes out every part whose entry or own item refused. If only a shared item refused, it takes out
+// all parts. It returns the remaining parts, and whether there was a refusal.
 func (g *group) refusals(ctx context.Context, active []int, cancelled *cancelledError) (rest []int, refused bool) {
 	failed := func(at int) bool { return aws.ToString(cancelled.reasons[at].Code) == "ConditionalCheckFailed" }
 	at := 0
 	for _, i := range active {
 		p := g.parts[i]
 		var err error
-		if failed(at) { // the entry explains its own items, and not the other way round
+		if failed(at) { // a refusal of the entry explains one of its items, and not the other way round
 			err = g.store.refusedBy(ctx, p.Completion, cancelled.reasons[at].Item)
 			refused = true
 		}

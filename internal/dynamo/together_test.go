@@ -13,11 +13,11 @@ import (
 	"acklast/internal/local/faults"
 )
 
-// crowd are the parts of jobs 0 to n-1, each with a reservation of its own, and the counter that they share.
+// crowd are the parts of jobs 0 to n-1, each with its own reservation, and the counter that they share.
 type crowd struct {
 	*bench
 	parts []dynamo.Part
-	asked [][]int // what shared was asked for
+	asked [][]int // the calls of shared
 }
 
 func newCrowd(b *bench, n int) *crowd {
@@ -84,7 +84,7 @@ func testTogether(b *bench) {
 	}
 }
 
-// A job that is refused is taken out, by its own reason, and the others commit.
+// A refused job is taken out with its own reason, and the others commit.
 func testTogetherRefused(b *bench) {
 	c := newCrowd(b, 6)
 	if err := c.store.Commit(c.Context(), c.completion(1, "other")); err != nil { // final already
@@ -120,7 +120,7 @@ func testTogetherRefused(b *bench) {
 	}
 }
 
-// A shared item that refuses refuses all, and only when no job was refused by itself.
+// A refusal by a shared item refuses all jobs, unless a job was refused by itself.
 func testTogetherSharedRefuses(b *bench) {
 	c := newCrowd(b, 3)
 	if err := c.store.Commit(c.Context(), c.completion(2, "other")); err != nil {
@@ -129,7 +129,7 @@ func testTogetherSharedRefuses(b *bench) {
 	if err := c.store.Transact(c.Context(), c.count("room-7", "100")); err != nil {
 		c.Fatal(err)
 	}
-	errs := c.commit("1") // the counter is there already
+	errs := c.commit("1") // the counter exists already
 	c.wantErrors(errs, 0, 1, 2)
 	for _, i := range []int{0, 1} {
 		var own *dynamo.ItemError
@@ -152,7 +152,7 @@ func testTogetherLostAnswer(b *bench) {
 	c.wantCounted("5")
 }
 
-// Without reasons by position each job learns its own, alone.
+// If the reasons have no positions, each job is tried alone and learns its own.
 func testTogetherWithoutReasons(b *bench) {
 	c := newCrowd(b, 4)
 	if err := c.store.Commit(c.Context(), c.completion(2, "other")); err != nil {
@@ -199,7 +199,7 @@ func testTogetherUnavailable(b *bench) {
 	}
 }
 
-// More jobs than one transaction takes commit in several, each with its own share of what they share.
+// More jobs than fit into one transaction commit in several, each with its own share of the shared items.
 func testTogetherInSeveral(b *bench) {
 	c := newCrowd(b, 60)
 	c.wantErrors(c.commit("1000"))
@@ -209,7 +209,7 @@ func testTogetherInSeveral(b *bench) {
 	}
 }
 
-// A mistake in one part's completion is that part's alone.
+// A mistake in one part's completion concerns only that part.
 func testTogetherWrongPart(b *bench) {
 	c := newCrowd(b, 3)
 	c.parts[1].Completion.Token = ""

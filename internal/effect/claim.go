@@ -10,8 +10,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// completeGrace is how long the end of a claim may still be written when the attempt's time is over: a
-// known acceptance, or that no call was made, is worth it.
+// completeGrace is how long the end of a claim may still be written after the attempt's time is over. A known
+// acceptance, or the fact that no call was made, must not be lost.
 const completeGrace = time.Second
 
 // claim is a delivery that holds its job.
@@ -38,7 +38,7 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 	case !todo.sends():
 		return c.complete(ctx, todo.status, todo.outcome, "")
 	case !c.r.o.Now().Before(c.e.LeaseUntil):
-		// The process was stopped for so long that another delivery may hold the job by now.
+		// The process stood still for so long that another delivery may hold the job by now.
 		err := errors.New("not sent: the lease ended before the call")
 		return job.Result{Verdict: job.Unconfirmed, Err: errors.Join(err, c.r.release(ctx, c.d))}
 	}
@@ -53,13 +53,13 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 	case errors.As(err, &declined):
 		return c.complete(ctx, ledger.Terminal, declined.Outcome, "")
 	}
-	// An earlier call of unknown outcome stays so, whatever became of this one.
+	// An earlier call of unknown outcome stays unresolved, whatever the result of this call.
 	return failed(err, inherited || !errors.As(err, &unsent))
 }
 
-// reconcile finds out what became of the call of an earlier claim. over is false in two cases: sending
-// again under the same key cannot have a second effect, or the effect is not wanted any more and the
-// provider says that it never received the request.
+// reconcile looks up the call of an earlier claim. over is false in two cases: sending again under the same key
+// cannot have a second effect, or the effect is not wanted any more and the provider says that it never
+// received the request.
 func (c *claim) reconcile(ctx context.Context, todo plan) (res job.Result, over bool) {
 	can := c.r.o.Abilities
 	if can.LooksUp {
@@ -78,8 +78,8 @@ func (c *claim) reconcile(ctx context.Context, todo plan) (res job.Result, over 
 			return failed(fmt.Errorf("look up an earlier request: %w", err), true), true
 		}
 	}
-	// Past the window the provider may have forgotten the key, so neither its "no such request" nor its
-	// deduplication is worth anything. No request under the key is older than CalledFrom.
+	// After the window the provider may have forgotten the key. Then neither "no such request" nor its
+	// deduplication can be trusted. No request under the key is older than CalledFrom.
 	remembered := c.r.o.Now().Add(c.r.o.Timeout + c.r.o.LeaseSkew).Before(c.e.CalledFrom.Add(can.KeyWindow))
 	switch {
 	case !remembered:
@@ -100,17 +100,17 @@ func ambiguous(why string) job.Result {
 	return failed(&job.Failure{Class: job.Ambiguous, Err: errors.New(why)}, true)
 }
 
-// failed is the result of an attempt that holds its claim and failed. unresolved says that a call may
-// have been accepted. Of the kind's error only class and text stay: one that wraps the ledger's trouble,
-// such as a read that Send made, would keep the failure from being recorded.
+// failed is the result of an attempt that holds its claim and failed. unresolved says that a call may have been
+// accepted. Only class and text of the kind's error are kept. If it wraps the ledger's trouble, such as from a
+// read inside Send, the worker would not record the failure.
 func failed(err error, unresolved bool) job.Result {
 	f := job.AsFailure(err)
 	f.Unresolved, f.Err = unresolved, errors.New(err.Error())
 	return job.Result{Err: f}
 }
 
-// complete ends the claim. A delivery that lost its claim appends what it learned and leaves the job to
-// the delivery that has it now.
+// complete ends the claim. A delivery that lost its claim appends its evidence and leaves the job to the
+// claim's new owner.
 func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, requestID string) job.Result {
 	left := time.Duration(0)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -119,7 +119,7 @@ func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, req
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), left+completeGrace)
 	defer cancel()
 	o := c.r.o
-	requestID = job.SafeText(requestID) // somebody else wrote it
+	requestID = job.SafeText(requestID) // another delivery wrote it
 	found, err := o.Ledger.UpdateFrom(ctx, c.e, c.d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return o.Rules.CompleteClaim(e, c.d, status, outcome, requestID, o.Now())
 	})

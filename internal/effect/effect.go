@@ -3,7 +3,7 @@
 //
 // The provider may accept a request whose answer gets lost, and the worker may die or outlive its lease.
 // So a job is claimed before the call, under a key for the provider that never changes. A claim that
-// finds a call whose outcome nobody recorded looks the request up before anything else. If that tells
+// finds a call without a recorded outcome looks the request up before anything else. If the look-up proves
 // nothing, and a second request could have a second effect, the job ends as ambiguous: a person decides.
 //
 //	                       accepted, declined
@@ -47,26 +47,25 @@ type Abilities struct {
 	Deduplicates bool
 	// LooksUp: the provider can tell by the key whether it accepted a request.
 	LooksUp bool
-	// KeyWindow is for how long after a request the provider remembers its key, for both abilities.
+	// KeyWindow is how long the provider remembers a key after a request, for both abilities.
 	KeyWindow time.Duration
 }
 
 // Call is the effect of one job.
 type Call struct {
-	// ExpiresAt is from when on nobody wants the effect; zero means never.
+	// ExpiresAt is the time from which the effect is not wanted; zero means never.
 	ExpiresAt time.Time
 	// Plan says whether the effect is still wanted: it returns "", or the outcome with which the job ends
 	// without a call. Nil wants every effect.
 	Plan func(ctx context.Context) (drop string, err error)
-	// Send makes exactly one request under the key. It returns the provider's id of the request, if it
-	// gave one, once the request is accepted. Its error is an *UnsentError when the request was certainly
-	// not accepted, and a *DeclinedError when the provider said no for good. Of every other error nobody
-	// knows whether the request was accepted.
+	// Send makes exactly one request under the key. Once the request is accepted, it returns the provider's id
+	// of the request, if there is one. Its error is an *UnsentError when the request was certainly not
+	// accepted, and a *DeclinedError when the provider said no for good. With any other error the request may
+	// have been accepted.
 	Send func(ctx context.Context, key string) (requestID string, err error)
-	// Lookup returns the provider's id of the request under the key if the request was accepted. Its error
-	// is ErrNoRequest when the provider knows of none, and a *DeclinedError when the provider said no for
-	// good. Every other answer tells nothing, an empty id included. It is called only on a provider that
-	// LooksUp.
+	// Lookup returns the provider's id of the request under the key if the request was accepted. Its error is
+	// ErrNoRequest when the provider knows of none, and a *DeclinedError when the provider said no for good.
+	// Every other answer proves nothing, nor does an empty id. It is called only on a provider that LooksUp.
 	Lookup func(ctx context.Context, key string) (requestID string, err error)
 }
 
@@ -90,7 +89,7 @@ type DeclinedError struct {
 
 func (e *DeclinedError) Error() string { return "the provider declined: " + e.Outcome }
 
-// Ledger is what a Runner uses of the ledger's store.
+// Ledger is the part of the ledger's store that a Runner uses.
 type Ledger interface {
 	// Claim claims the job in one conditional write and returns the entry as written.
 	Claim(ctx context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (ledger.Entry, error)
@@ -98,20 +97,20 @@ type Ledger interface {
 	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
 	// UpdateFrom is Update for a caller that knows the entry already.
 	UpdateFrom(ctx context.Context, found ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
-	// Learn appends evidence, whoever owns the entry.
+	// Learn appends evidence, whatever the entry's owner.
 	Learn(ctx context.Context, rules ledger.Rules, key string, ev ledger.Evidence) (ledger.Entry, error)
 }
 
-// Options are what a Runner works with.
+// Options are a Runner's dependencies and settings.
 type Options struct {
-	// Stack is the stack's name. The provider's keys are made of it.
+	// Stack is the stack's name. It is part of the provider's keys.
 	Stack     string
 	Ledger    Ledger
 	Rules     ledger.Rules
 	Abilities Abilities
 	// Timeout is how long one call to the provider may take.
 	Timeout time.Duration
-	// AttemptLeft is the least time that an attempt has when it starts. Timeout must fit in, see
+	// AttemptLeft is the least time that remains for an attempt when it starts. Timeout must fit into it, see
 	// retry.LongestCall.
 	AttemptLeft time.Duration
 	// LeaseSkew is the clock difference between workers that leases and the key's window tolerate.
@@ -143,8 +142,7 @@ func New(o Options) (*Runner, error) {
 // leaseJitter spreads the deliveries that wait for the end of one lease.
 const leaseJitter = 2 * time.Second
 
-// plan is what is to become of a job whose calls, if there were any, are all accounted for. The zero
-// plan is to send.
+// plan says how a job goes on if it has no call of unknown outcome. The zero plan is to send.
 type plan struct {
 	status  ledger.Status
 	outcome string
@@ -155,7 +153,7 @@ func (p plan) sends() bool { return p.status == "" && p.failure == nil }
 
 var expired = plan{status: ledger.Expired, outcome: TooLate}
 
-// errUnsettled: the entry is claimed, or has a call of unknown outcome. Only a claim may go on.
+// errUnsettled: the entry is claimed, or has a call of unknown outcome. The job can go on only with a claim.
 var errUnsettled = errors.New("entry is not settled")
 
 // Run makes one attempt. The kind's plan is asked before the claim: between the claim and the call a
@@ -177,7 +175,7 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
 	if deadline, ok := ctx.Deadline(); ok {
-		// If the invocation's end cut the call short, its outcome would be unknown for no good reason.
+		// If the invocation's end cut the call short, its outcome would be unknown without need.
 		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
 			return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %v left, less than the call's timeout of %v", left, r.o.Timeout)}
 		}
@@ -197,8 +195,8 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	return claimed.run(ctx, todo)
 }
 
-// plan says what is to become of the job by the clock and by its kind. It is not ok when nothing can be
-// said now, such as when the kind's own table is in trouble; then the result is the attempt's.
+// plan decides by the clock and by the kind how the job goes on. ok is false when that cannot be decided now,
+// such as when the kind's own table is in trouble. Then the result is the attempt's.
 func (r *Runner) plan(ctx context.Context, d job.Delivery, c Call) (todo plan, res job.Result, ok bool) {
 	if r.late(c) {
 		return expired, res, true
@@ -221,8 +219,8 @@ func (r *Runner) plan(ctx context.Context, d job.Delivery, c Call) (todo plan, r
 
 func (r *Runner) late(c Call) bool { return !c.ExpiresAt.IsZero() && !r.o.Now().Before(c.ExpiresAt) }
 
-// settle ends a job that needs no call, without a claim: a claim whose answer got lost would leave
-// behind that a call may have been made. The job is not settled when its entry already says so.
+// settle ends a job that needs no call, without a claim. If the answer to a claim were lost, the entry would
+// say that a call may have been made. settle returns false when the entry already says so.
 func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job.Result, settled bool) {
 	e, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		switch {
@@ -244,8 +242,8 @@ func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job
 	return ledger.ResultOf(err, d.Token, r.o.Now()), true
 }
 
-// release takes back a claim under which no call was made. Without that its mark would stand for a call
-// that nobody knows the outcome of. An error is no more than a mark that stays.
+// release takes back a claim under which no call was made. Otherwise its mark would stand for a call of unknown
+// outcome. If release fails, the mark stays, and nothing worse happens.
 func (r *Runner) release(ctx context.Context, d job.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), completeGrace)
 	defer cancel()
@@ -253,12 +251,12 @@ func (r *Runner) release(ctx context.Context, d job.Delivery) error {
 		return r.o.Rules.Release(e, d.Token)
 	})
 	if errors.Is(err, ledger.ErrLeaseLost) || errors.Is(err, ledger.ErrFinal) {
-		return nil // the claim was not written, or is another delivery's now
+		return nil // the claim was not written, or belongs to another delivery now
 	}
 	return err
 }
 
-// refused says what a claim that was not granted means for its delivery.
+// refused returns the result for a delivery whose claim was refused.
 func (r *Runner) refused(d job.Delivery, err error) job.Result {
 	res := ledger.ResultOf(err, d.Token, r.o.Now())
 	var found *ledger.RefusedError
@@ -268,9 +266,9 @@ func (r *Runner) refused(d job.Delivery, err error) job.Result {
 	return res
 }
 
-// providerKey is the job's idempotency key at the provider. It follows from the stack and the job's key
-// alone. So it never changes, two stacks that share an account never meet, and no id reaches the
-// provider that is not meant for it.
+// providerKey is the job's idempotency key at the provider. It depends only on the stack and the job's key. So
+// it never changes, and two stacks that share an account have different keys. It is a hash, so the provider
+// learns no id from it.
 func providerKey(stack, jobKey string) string {
 	sum := sha256.Sum256([]byte(stack + "\x00" + jobKey))
 	return "acklast-" + hex.EncodeToString(sum[:16])

@@ -19,7 +19,7 @@ import (
 const (
 	timeout = 5 * time.Second
 	skew    = time.Minute
-	budget  = 26 * time.Second // what an attempt has of its invocation
+	budget  = 26 * time.Second // the time of an attempt in its invocation
 	window  = time.Hour
 )
 
@@ -34,8 +34,8 @@ type book struct {
 	entry   ledger.Entry
 	now     func() time.Time
 	calls   []string
-	trouble error // what every call comes to, if set
-	lose    int   // how many calls from now on write, and lose their answer
+	trouble error // the error of every call, if set
+	lose    int   // how many calls from now on write and lose their answer
 }
 
 func (b *book) call(name string) error {
@@ -113,7 +113,7 @@ func (b *book) get() ledger.Entry {
 	return b.entry
 }
 
-// stub is a provider whose calls go as the test says, and which counts what it accepted.
+// stub is a provider whose calls the test decides. It counts the requests that it accepted.
 type stub struct {
 	can    effect.Abilities
 	send   func(ctx context.Context, s *stub) (string, error)
@@ -241,14 +241,14 @@ func (d *desk) want(status ledger.Status, outcome string, accepted int) {
 	}
 }
 
-// lost accepts, and the answer never comes.
+// lost accepts the request and loses the answer.
 func lost(ctx context.Context, s *stub) (string, error) {
 	s.accept()
 	<-ctx.Done()
 	return "", ctx.Err()
 }
 
-// stuck is never accepted, and no answer comes either.
+// stuck neither accepts nor answers.
 func stuck(ctx context.Context, _ *stub) (string, error) {
 	<-ctx.Done()
 	return "", ctx.Err()
@@ -334,7 +334,7 @@ func TestAPlanDrops(t *testing.T) {
 	})
 }
 
-// A plan that fails spends an attempt, without a claim. A job that has ended before is a duplicate.
+// A plan that fails costs an attempt, without a claim. A job that has ended before is a duplicate.
 func TestAPlanFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -353,7 +353,7 @@ func TestAPlanFails(t *testing.T) {
 	})
 }
 
-// The kind's own table is in trouble: nothing was attempted, and nothing is written.
+// The kind's own table is in trouble: no attempt is made, and nothing is written.
 func TestAPlanThatSaysNothing(t *testing.T) {
 	for err, want := range map[error]job.Verdict{
 		fmt.Errorf("read: %w", ledger.ErrUnavailable): job.Unconfirmed,
@@ -450,7 +450,7 @@ func TestALostAnswer(t *testing.T) {
 		{"neither", effect.Abilities{}, time.Minute, ledger.Isolated, 0, 1},
 		{"deduplicates, within the window", effect.Abilities{Deduplicates: true, KeyWindow: window}, 10 * time.Minute, ledger.Done, 0, 2},
 		{"deduplicates, past the window", effect.Abilities{Deduplicates: true, KeyWindow: window}, window, ledger.Isolated, 0, 1},
-		// The request, its timeout and both clocks have to fit in.
+		// The request, its timeout and both clocks have to fit into the window.
 		{"deduplicates, too near to its end", effect.Abilities{Deduplicates: true, KeyWindow: window}, window - skew - 2*timeout, ledger.Isolated, 0, 1},
 		{"looks up past the window, and it is there", all, window, ledger.Done, 1, 1},
 	} {
@@ -521,7 +521,7 @@ func TestExpiredDuringReconciliation(t *testing.T) {
 				d.deliver("t1")
 				sends := len(d.provider.keys)
 				time.Sleep(time.Until(d.expiresAt) - time.Second)
-				// The look-up itself outlasts the expiry.
+				// The look-up itself lasts until after the expiry.
 				d.provider.lookup = func(_ context.Context, s *stub) (string, error) {
 					time.Sleep(2 * time.Second)
 					if s.accepted > 0 {
@@ -541,7 +541,7 @@ func TestExpiredDuringReconciliation(t *testing.T) {
 	}
 }
 
-// An unwanted reminder whose earlier call nobody knows the end of is not simply dropped.
+// An unwanted reminder with an earlier call of unknown outcome is not simply dropped.
 func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
 	for name, tt := range map[string]struct {
 		can     effect.Abilities
@@ -567,7 +567,7 @@ func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
 	}
 }
 
-// A retry's own answer says nothing of an earlier call.
+// The answer to a retry proves nothing about an earlier call.
 func TestAnEarlierCallStaysUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -593,7 +593,7 @@ func TestAnEarlierCallStaysUnresolved(t *testing.T) {
 	})
 }
 
-// An error nobody classified may be an acceptance, a classified one is not.
+// An error without a class may be an acceptance; an error with a class is not.
 func TestAnUnclassifiedErrorIsUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -643,7 +643,7 @@ func TestALiveLeaseDefersUntilItEnds(t *testing.T) {
 // A worker whose clock is 30 s ahead does not take over as long as the owner can still call.
 func TestAClockThatIsAheadTakesOverOnlyAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, effect.Abilities{}) // nothing at the provider would help
+		d := newDesk(t, effect.Abilities{}) // no ability of the provider would help
 		d.provider.send = stuck
 		d.timeout = retry.LongestCall(budget)
 		d.start()
@@ -674,7 +674,7 @@ func TestAClockThatIsAheadTakesOverOnlyAfterTheCall(t *testing.T) {
 	})
 }
 
-// Stopped after its claim, and awake when the lease is over: it does not call.
+// The worker stands still after its claim and goes on when the lease is over: it does not call.
 func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -699,14 +699,15 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 	})
 }
 
-// The owner outlives its lease, another takes over and completes, and the first one's answer arrives.
+// The owner outlives its lease, and another delivery takes over and completes. Then the answer to the first one
+// arrives.
 func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		release := make(chan struct{})
 		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			id := s.accept()
-			<-release // stopped: not even its deadline is heard
+			<-release // stopped: it does not even notice its deadline
 			return id + "-late", nil
 		}
 		var first job.Result
@@ -732,7 +733,7 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 			t.Errorf("evidence %+v, owner %s", e.Evidence, e.Owner)
 		}
 
-		// Taken over and not finished yet.
+		// The claim is taken over and not finished yet.
 		d.book.entry = ledger.Entry{}
 		release = make(chan struct{})
 		d.provider.send = func(context.Context, *stub) (string, error) { <-release; return "req-9", nil }
@@ -753,7 +754,7 @@ func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
 	})
 }
 
-// Expiry of its own lease alone does not keep a known acceptance from being recorded.
+// A known acceptance is recorded although the lease of its claim has expired.
 func TestAnAcceptanceAfterTheLeaseStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -780,13 +781,14 @@ func TestTheLedgersTroubleIsNotTheReminders(t *testing.T) {
 			t.Errorf("contended: %+v", res)
 		}
 		d.book.trouble = nil
-		// Too little time to hear the answer: nothing is claimed.
+		// There is too little time to wait for the answer: nothing is claimed.
 		ctx, cancel := context.WithTimeout(t.Context(), timeout-1)
 		defer cancel()
 		if res := d.run(ctx, "t3"); res.Verdict != job.Unconfirmed || d.book.get().Version != 0 {
 			t.Errorf("no time: %+v, %+v", res, d.book.get())
 		}
-		// The acceptance is known, its completion is not: left, and the next one looks it up.
+		// The acceptance is known, its completion failed. The delivery is left, and the next one looks the
+		// request up.
 		d.provider.send = func(_ context.Context, s *stub) (string, error) {
 			d.book.trouble = ledger.ErrUnavailable
 			return s.accept(), nil
@@ -803,7 +805,7 @@ func TestTheLedgersTroubleIsNotTheReminders(t *testing.T) {
 	})
 }
 
-// A decision stands in for the look-up, once.
+// A decision replaces the look-up, once.
 func TestADecisionStandsInForTheLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -840,8 +842,8 @@ func TestADecisionStandsInForTheLookup(t *testing.T) {
 	})
 }
 
-// The claim is written and its answer lost, before any call. The next delivery sends, and nobody has to
-// decide, also with a provider that can do nothing.
+// The claim is written and its answer lost, before any call. The next delivery sends without a person's
+// decision, also with a provider that has no abilities.
 func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -859,7 +861,7 @@ func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
 	})
 }
 
-// The claim's answer is lost and the ledger stays away: then nobody can know that no call was made.
+// The claim's answer is lost and the ledger stays away: nothing proves that no call was made.
 func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -917,7 +919,7 @@ func TestTheKeysWindowCountsFromTheFirstOpenCall(t *testing.T) {
 	})
 }
 
-// A look-up without an id proves nothing, whatever the kind returns.
+// A look-up without an id proves nothing, whatever else the kind returns.
 func TestALookupWithoutAnID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -931,7 +933,7 @@ func TestALookupWithoutAnID(t *testing.T) {
 	})
 }
 
-// A classified error that does not say unsent counts as possibly accepted.
+// An error with a class that is not an UnsentError counts as possibly accepted.
 func TestOnlyUnsentIsUnsent(t *testing.T) {
 	for _, class := range []job.Class{job.Transient, job.Throttled, job.Rejected} {
 		synctest.Test(t, func(t *testing.T) {
@@ -946,7 +948,7 @@ func TestOnlyUnsentIsUnsent(t *testing.T) {
 	}
 }
 
-// A provider's id is text of somebody else: it is bounded before it is stored.
+// A provider's id comes from outside: its length is bounded before it is stored.
 func TestARequestIDIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
@@ -960,8 +962,8 @@ func TestARequestIDIsBounded(t *testing.T) {
 	})
 }
 
-// Trouble with a table inside Send is the attempt's failure. The worker must not take it for the
-// ledger's trouble, since the claim has to end.
+// Trouble with a table inside Send fails the attempt. The worker must not take it for the ledger's trouble,
+// since the claim has to end.
 func TestSendsOwnTroubleIsNotTheLedgers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})

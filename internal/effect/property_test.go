@@ -17,8 +17,8 @@ import (
 
 var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
-// world runs deliveries of one job step by step, in any order: each stops before and after every
-// call it makes, and goes on, dies there, or gets the answer that the test chooses. Its provider counts.
+// world runs deliveries of one job step by step, in any order. Each stops before and after every call that it
+// makes. Then it goes on, dies, or gets the answer that the test chooses. The provider counts its acceptances.
 type world struct {
 	t     *rapid.T
 	can   effect.Abilities
@@ -28,13 +28,14 @@ type world struct {
 	tasks []*task
 	names int
 
-	// What the provider knows, and what is still on its way to it although its sender gave up.
+	// The requests that the provider has received, and those that are still on their way although their sender
+	// gave up.
 	accepted   int
 	acceptedAt time.Time
 	travelling int
 
-	steps  map[string]int // what happened, for the test to know that it tests something
-	broken string         // what must not have happened
+	steps  map[string]int // what happened, so that the test can check that it covers enough
+	broken string         // broken promises
 }
 
 // task is one delivery at work, in one invocation.
@@ -42,8 +43,8 @@ type task struct {
 	w      *world
 	id     string
 	sentAt time.Time
-	at     string        // where it stopped; "" when it is over
-	parked chan struct{} // it has stopped, or is over
+	at     string        // where it stopped; "" when it has ended
+	parked chan struct{} // it has stopped, or has ended
 	resume chan int      // how it goes on
 	ends   time.Time     // of its invocation
 }
@@ -183,7 +184,7 @@ func (k *task) Lookup(context.Context, string) (string, error) {
 
 func (w *world) remembers() bool { return w.now.Before(w.acceptedAt.Add(w.can.KeyWindow)) }
 
-// accept is a request that reaches the provider. This is the count that matters.
+// accept is called for each request that reaches the provider. This is the count that matters.
 func (w *world) accept() {
 	if w.can.Deduplicates && w.accepted > 0 && w.remembers() {
 		w.steps["deduplicated"]++
@@ -192,7 +193,7 @@ func (w *world) accept() {
 	w.accepted++
 	w.acceptedAt = w.now
 	if w.accepted > 1 {
-		w.broken = fmt.Sprintf("accepted %d times; entry %+v", w.accepted, w.entry) // told by whoever runs the world
+		w.broken = fmt.Sprintf("accepted %d times; entry %+v", w.accepted, w.entry) // set by the test
 	}
 }
 
@@ -217,7 +218,7 @@ func (w *world) begin() {
 	<-k.parked
 }
 
-// work is what the worker does with a delivery.
+// work does with a delivery what the worker does.
 func (k *task) work() {
 	w := k.w
 	d := job.Delivery{
@@ -245,7 +246,7 @@ func (k *task) work() {
 			}
 			return
 		case job.FoundIsolated:
-			// As its message says on the DLQ.
+			// The message on the DLQ has this memory.
 			d.Memory = job.Memory{MessageID: w.entry.IsolatedFirstID, Cause: w.entry.Cause, At: w.entry.IsolatedAt}
 			if rules.Arrive(w.entry, d) != ledger.PutBack {
 				return
@@ -291,8 +292,8 @@ func (w *world) uncertain() bool {
 	return w.travelling > 0
 }
 
-// decide is the person on call, who asks the provider's support and gets the truth. Nobody decides
-// while a request may still be under way: docs/reminders.md says how long that is.
+// decide is the person on call, who asks the provider's support and gets the truth. People wait until no
+// request can be under way any more; docs/reminders.md says how long.
 func (w *world) decide(drop bool) {
 	if w.uncertain() || w.entry.Status != ledger.Isolated || w.entry.LastClass != job.Ambiguous || w.entry.Decided != "" {
 		return
@@ -313,8 +314,8 @@ func (w *world) decide(drop bool) {
 	w.steps["decided "+string(what)]++
 }
 
-// pass lets time pass. A request does not travel, nor does a process stand still in the middle of one,
-// for as long as a provider remembers a key.
+// pass lets time pass. No request travels, and no process stands still within one, for as long as a provider
+// remembers a key.
 func (w *world) pass(d time.Duration) {
 	if d >= window/4 && w.uncertain() {
 		d = time.Minute
@@ -322,7 +323,7 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// Whatever happens in whatever order, at most one acceptance, or nobody knows and the job says so.
+// For any events in any order, there is at most one acceptance, or the job is isolated as ambiguous.
 func TestNeverTwice(t *testing.T) {
 	t.Parallel()
 	for _, can := range []effect.Abilities{
@@ -366,7 +367,7 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 	for range rapid.IntRange(5, 150).Draw(t, "steps") {
 		switch act := rapid.IntRange(0, 19).Draw(t, "act"); {
 		case act < 2:
-			w.begin() // a copy, a redelivery, a redrive: all the same to the job
+			w.begin() // a copy, a redelivery and a redrive are the same to the job
 		case act == 2:
 			w.pass(time.Second)
 		case act == 3:
@@ -387,7 +388,7 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 				continue
 			}
 			k := w.tasks[rapid.IntRange(0, len(w.tasks)-1).Draw(t, "task")]
-			// Mostly it goes on, else most histories would end before they begin.
+			// Mostly it goes on. Otherwise most histories would end too soon.
 			choice := goOn
 			if n := rapid.IntRange(0, 9).Draw(t, "fate"); n == 0 {
 				choice = die
@@ -400,7 +401,7 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 		}
 	}
 
-	// From here on nothing breaks, and it comes to an end.
+	// From here on nothing breaks, so that every delivery ends.
 	for len(w.tasks) > 0 {
 		w.step(w.tasks[0], goOn)
 	}
@@ -425,7 +426,7 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 		if e.Status == ledger.Done && w.accepted != 1 {
 			t.Fatalf("done with %d acceptances: %+v", w.accepted, e)
 		}
-	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous: // and a person's to decide
+	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous: // and a person has to decide
 	case e.Status == ledger.Isolated && e.Redrives >= rules.MaxRedrives:
 	default:
 		t.Fatalf("it comes to no end: %+v", e)

@@ -16,9 +16,9 @@ type HTTPClient interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// OneRequest makes one request, exactly once. Its error is an *UnsentError when the request was certainly
-// not written: it got no connection, because the name, the dial or the TLS handshake failed. From the
-// moment of the connection a write may be under way, also after the request was cancelled.
+// OneRequest makes one request, exactly once. Its error is an *UnsentError when the request was certainly not
+// written: it got no connection, because the name, the dial or the TLS handshake failed. Once there is a
+// connection, a write may be under way, even if the request was cancelled.
 func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	var asked, connected atomic.Bool
 	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -28,7 +28,8 @@ func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	// The transport repeats a POST that has an idempotency key by itself when a reused connection breaks,
 	// and a client follows a redirect with the same body. Without GetBody neither can.
 	req.GetBody = nil
-	// A transport that reports nothing to the trace says nothing. net/http's own reports every connection.
+	// If a transport reports nothing to the trace, nothing is known. net/http's own transport reports every
+	// connection.
 	reports := false
 	if c, ok := client.(*http.Client); ok {
 		once := *c
@@ -40,7 +41,7 @@ func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	if err == nil {
 		return res, nil
 	}
-	// The URL error itself quotes an address that may carry a credential.
+	// The URL error quotes the address, which may contain a credential.
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err

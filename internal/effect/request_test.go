@@ -15,7 +15,7 @@ import (
 	"acklast/internal/effect"
 )
 
-// listener is an address at which accept decides what becomes of a connection.
+// listener is an address at which accept handles the connections.
 func listener(t *testing.T, accept func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func TestWhatIsUnsent(t *testing.T) {
 	free := listener(t, func(net.Conn) {})
 	hangUp := listener(t, func(c net.Conn) { _ = c.Close() })
 	plain := listener(t, func(c net.Conn) { _, _ = c.Write([]byte("no TLS here\n")); _ = c.Close() })
-	foreign := httptest.NewUnstartedServer(http.NotFoundHandler()) // its certificate is nobody's
+	foreign := httptest.NewUnstartedServer(http.NotFoundHandler()) // its certificate is not trusted
 	foreign.Config.ErrorLog = log.New(io.Discard, "", 0)
 	foreign.StartTLS()
 	t.Cleanup(foreign.Close)
@@ -91,7 +91,7 @@ func TestWhatIsUnsent(t *testing.T) {
 	}
 }
 
-// noTrace is a transport that fails after it has done who knows what.
+// noTrace is a transport that may do anything and then fails, without a report to the trace.
 type noTrace struct{}
 
 func (noTrace) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no answer") }

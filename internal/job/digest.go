@@ -9,12 +9,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// digestRule names the rule by which a digest is made. Whoever changes the rule changes the name.
+// digestRule names the rule by which a digest is made. A change of the rule must change the name.
 const digestRule = "1"
 
-// Digest returns the digest of a payload: equal for two payloads that say the same, whatever the order
-// of their names and the form of their numbers. The volatile top-level fields do not count. It starts
-// with the id of its rule.
+// Digest returns the digest of a payload. Two payloads with the same content have the same digest, whatever the
+// order of their names and the form of their numbers. The volatile top-level fields do not count. The digest
+// begins with the id of its rule.
 func Digest(payload jsontext.Value, volatile []string) (string, error) {
 	fields := map[string]jsontext.Value{}
 	if err := json.Unmarshal(payload, &fields); err != nil {
@@ -36,8 +36,8 @@ func Digest(payload jsontext.Value, volatile []string) (string, error) {
 	return digestRule + ":" + hex.EncodeToString(sum[:16]), nil
 }
 
-// DigestsDiffer says whether two digests are of different payloads. Digests of different rules, or
-// none, say nothing.
+// DigestsDiffer says whether two digests prove two different payloads. It is false if the digests have
+// different rules, or one is empty.
 func DigestsDiffer(a, b string) bool {
 	ruleA, _, okA := strings.Cut(a, ":")
 	ruleB, _, okB := strings.Cut(b, ":")

@@ -39,7 +39,7 @@ func TestFingerprintIsBounded(t *testing.T) {
 	}
 }
 
-// A group would fall apart if what was masked once were masked differently again.
+// A group would fall apart if masking a masked text changed it again.
 func TestFingerprintOfItself(t *testing.T) {
 	t.Parallel()
 	once := Fingerprint("order o-17 of ada@example.com at 2026-12-02T06:14:05+01:00 took 3 tries")

@@ -1,8 +1,8 @@
-// Package job defines a job, its form on the wire, and the words for what becomes of it.
+// Package job defines a job, its form on the wire, and the words for the outcomes of its deliveries.
 //
-// A job is one logical command with a stable key made of business fields. A delivery is one SQS
-// message that carries it; a job may be delivered many times. The package is pure: it decodes and
-// classifies, it performs nothing.
+// A job is one logical command with a stable key made of business fields. A delivery is one SQS message that
+// carries it; a job may be delivered many times. The package is pure: it decodes and classifies, and makes no
+// call.
 package job
 
 import (
@@ -22,7 +22,8 @@ import (
 // MaxID is the longest id in a payload, in bytes.
 const MaxID = 256
 
-// MaxKey is the longest key, in bytes: DynamoDB's limit of a sort key, which the key is in the ledger.
+// MaxKey is the longest key, in bytes. It is DynamoDB's limit of a sort key, since the key is the ledger's sort
+// key.
 const MaxKey = 1024
 
 // Envelope is the body of a job's message.
@@ -31,16 +32,15 @@ type Envelope struct {
 	Kind string `json:"kind"`
 	// NotBefore is the earliest time the job may take effect; zero means at once.
 	NotBefore time.Time `json:"notBefore,omitzero"`
-	// Deadline is when the job should be finished; zero means it has no budget by time.
+	// Deadline is the time by which the job should be finished; zero means that it has no budget by time.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Payload is the kind's own object, undecoded.
 	Payload jsontext.Value `json:"payload"`
 }
 
-// Decode reads the body of a message: a job, or a job that SNS or EventBridge wrapped once. Decoding is
-// strict about types, duplicate names and trailing data and tolerant about unknown fields. Its error is
-// ErrProbe for a body that carries no job, else a *Failure of class Invalid: the same bytes will never
-// decode.
+// Decode reads the body of a message: a job, or a job that SNS or EventBridge wrapped once. Decoding is strict
+// about types, duplicate names and trailing data, and tolerant about unknown fields. Its error is ErrProbe for
+// a body that carries no job, else a *Failure of class Invalid: the same bytes will never decode.
 func Decode(body []byte) (Envelope, error) {
 	w, err := decode(body)
 	if err != nil {
@@ -75,7 +75,7 @@ func Decode(body []byte) (Envelope, error) {
 
 func within(wrapper string, err error) error { return invalid("in the %s: %w", wrapper, err) }
 
-// decode reads one JSON object without judging it.
+// decode reads one JSON object without checking its fields.
 func decode(body []byte) (*wire, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, invalid("body is empty, want a JSON object with kind and payload")
@@ -124,8 +124,8 @@ func DecodePayload(payload jsontext.Value, v any) error {
 	return nil
 }
 
-// jsonError drops the reader's own prefix and the Go types from a decoding error, and so the values:
-// what is left says where and what, and never quotes a payload.
+// jsonError drops the decoder's own prefix, the Go types and the values from a decoding error. The rest says
+// where and what is wrong, and never quotes a payload.
 func jsonError(err error) error {
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
@@ -190,11 +190,11 @@ func Key(kind, subject string, rest ...string) (string, error) {
 	return b.String(), nil
 }
 
-// Delivery is one SQS message on a lane, and what is known of the job it carries.
+// Delivery is one SQS message on a lane, and the job that was read from it so far.
 type Delivery struct {
-	// Message is the message as it came.
+	// Message is the message as received.
 	Message
-	// Lane is the queue it came from.
+	// Lane is the queue from which it came.
 	Lane Queue
 	// Envelope, Key, Subject and Payload are set once the body is decoded; Key is empty before.
 	Envelope Envelope
@@ -202,16 +202,17 @@ type Delivery struct {
 	Subject  string
 	// Payload is the decoded payload, of the kind's own type.
 	Payload any
-	// Digest is that of the payload, empty where nobody read it.
+	// Digest is that of the payload, empty until the payload is read.
 	Digest string
 	// NoRoom says that our own attribute does not fit on the message.
 	NoRoom bool
-	// Token is this delivery's owner token: ledger writes made for it carry the token, so that a
-	// repeated call recognises its own first write.
+	// Token is this delivery's owner token. Ledger writes for this delivery carry it, so that a repeated call
+	// recognises its own first write.
 	Token string
 }
 
-// Due is when the job was first meant to take effect: its notBefore, or when it was first sent.
+// Due returns the time at which the job was first meant to take effect: its notBefore, or the time at which it
+// was first sent.
 func (d Delivery) Due() time.Time {
 	if !d.Envelope.NotBefore.IsZero() {
 		return d.Envelope.NotBefore
@@ -219,8 +220,8 @@ func (d Delivery) Due() time.Time {
 	return d.FirstSent()
 }
 
-// Clock returns when the job was due and its deadline, which may be zero. Both move to where the entry was last
-// reopened: the time before that was not the worker's.
+// Clock returns the time at which the job was due, and its deadline, which may be zero. After a reopening both
+// count from there, since the worker is not answerable for the time before.
 func (d Delivery) Clock() (due, deadline time.Time) {
 	due, deadline = d.Due(), d.Envelope.Deadline
 	if moved := d.Memory.Opened.Sub(due); d.Memory.Redrives > 0 && moved > 0 {
@@ -232,11 +233,11 @@ func (d Delivery) Clock() (due, deadline time.Time) {
 	return due, deadline
 }
 
-// OriginalID is the id of the job's first message, as far as the message tells.
+// OriginalID is the id of the job's first message, as far as this message carries it.
 func (d Delivery) OriginalID() string { return cmp.Or(d.Memory.MessageID, d.ID) }
 
-// FirstSent is when the job was first sent, as far as the message tells. A time after SQS's own is no
-// such time, and is ignored.
+// FirstSent is the time at which the job was first sent, as far as the message carries it. A time after SQS's
+// own is wrong, and is ignored.
 func (d Delivery) FirstSent() time.Time {
 	if first := d.Memory.FirstSent; !first.IsZero() && !first.After(d.SentAt) {
 		return d.Memory.FirstSent
@@ -244,8 +245,8 @@ func (d Delivery) FirstSent() time.Time {
 	return d.SentAt
 }
 
-// Message is an SQS message without any SDK type. Everything in it but the memory belongs to the
-// sender and travels on unchanged.
+// Message is an SQS message without any SDK type. All fields except the memory belong to the sender and travel
+// on unchanged.
 type Message struct {
 	ID            string
 	ReceiptHandle string

@@ -64,7 +64,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What a decoder says of a body goes to logs; the body must not.
+// A decoder's error goes to logs, so it must not quote the body.
 func TestDecodeErrorsDoNotQuoteTheBody(t *testing.T) {
 	const secret = "hunter2"
 	for _, body := range []string{
@@ -156,7 +156,7 @@ func TestMemoryHasItsFormat(t *testing.T) {
 	if err != nil || a.String != `{"v":1,"attempt":1}` {
 		t.Errorf("got %s, %v", a.String, err)
 	}
-	// Written before there were formats.
+	// This attribute was written before there were formats.
 	if m, err := ParseMemory(Attribute{Type: "String", String: `{"attempt":1}`}); err != nil || m.Attempt != 1 {
 		t.Errorf("without a format: %+v, %v", m, err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Description is what is known of a kind without a client and without an environment. It is plain
-// data, so that the code of another module can print it and the local environment can read it.
+// Description describes a kind without a client and without an environment. It is plain data, so that the code
+// of another module can print it and the local environment can read it.
 type Description struct {
 	// Name is the envelope's kind, such as "reservation.expire".
 	Name string `json:"name"`
@@ -88,9 +88,9 @@ type Sample struct {
 type Contents struct {
 	// Payload is the decoded payload, of the kind's own type.
 	Payload any
-	// Key is the job's key, Subject what people ask by, such as a reservation id.
+	// Key is the job's key. Subject is the part of it by which people ask, such as a reservation id.
 	Key, Subject string
-	// ExpiresAt is from when on nobody wants the effect any more; zero if the payload does not say.
+	// ExpiresAt is the time from which the effect is not wanted any more; zero if the payload has none.
 	ExpiresAt time.Time
 }
 
@@ -114,7 +114,7 @@ type Kind struct {
 	Explain func(ctx context.Context, subject string) ([]Fact, error)
 }
 
-// Fact is one thing that a kind's own records say about a subject, such as state: held.
+// Fact is one field of a kind's own records about a subject, such as state: held.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -125,12 +125,12 @@ type Fact struct {
 type Definition[P any] struct {
 	// Name is the envelope's kind, such as "reservation.expire".
 	Name string
-	// Key returns the parts of the job's key behind the kind's name. The subject is what people ask by.
-	// Business fields make a job the same job however often it is sent: never a message id or a time.
+	// Key returns the parts of the job's key behind the kind's name. People ask by the subject. Make a key of
+	// business fields, which are the same however often the job is sent: never of a message id or a time.
 	Key func(P) (subject string, rest []string)
-	// Check returns what is wrong with a decoded payload, for InvalidPayload to say; nil checks nothing.
+	// Check returns what is wrong with a decoded payload; use InvalidPayload for the error. Nil checks nothing.
 	Check func(P) error
-	// ExpiresAt returns from when on nobody wants the effect any more; nil means never.
+	// ExpiresAt returns the time from which the effect is not wanted any more; nil means never.
 	ExpiresAt func(P) time.Time
 	// Late says what becomes of a job past its deadline.
 	Late LatePolicy
@@ -231,15 +231,15 @@ func (c Catalogue) Names() []string {
 	return names
 }
 
-// Decoded is a body that was read to its end: a known kind and a valid payload.
+// Decoded is a body that was read completely: a known kind and a valid payload.
 type Decoded struct {
 	Contents
 	Envelope Envelope
 	Kind     Kind
 }
 
-// Read decodes a body and finds its kind and key. Its error is ErrProbe, or a *Failure: Invalid for a
-// body that can never be read, Rejected for a kind that nobody registered, which a newer worker may know.
+// Read decodes a body and finds its kind and key. Its error is ErrProbe, or a *Failure: Invalid for a body that
+// can never be read, Rejected for a kind that is not in the catalogue and that a newer worker may know.
 func (c Catalogue) Read(body string) (Decoded, error) {
 	e, err := Decode([]byte(body))
 	if err != nil {
@@ -248,10 +248,10 @@ func (c Catalogue) Read(body string) (Decoded, error) {
 	return c.ReadPayload(e)
 }
 
-// ErrUnknownKind: nobody registered the kind.
+// ErrUnknownKind: the kind is not in the catalogue.
 var ErrUnknownKind = errors.New("unknown kind")
 
-// Known says whether somebody registered the kind.
+// Known says whether the kind is in the catalogue.
 func (c Catalogue) Known(kind string) bool {
 	_, ok := c.byName[kind]
 	return ok

@@ -16,10 +16,10 @@ const MemoryAttribute = "acklast"
 // MemoryFormat is the form in which the attribute is written.
 const MemoryFormat = 1
 
-// NewerError: what was read has a format that only a newer version of this program knows. Nothing of it
-// was used.
+// NewerError: the format of the thing that was read is known only to a newer version of this program. No part
+// of it was used.
 type NewerError struct {
-	// What was read, such as "entry".
+	// What is the thing that was read, such as "entry".
 	What string
 	// Format is its format, Known the newest that this version reads.
 	Format, Known int
@@ -29,14 +29,14 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("%s has format %d, but this version reads up to %d: finish the roll-out of the newer version", e.What, e.Format, e.Known)
 }
 
-// maxMemory bounds what is read as a Memory; one that we wrote is far smaller.
+// maxMemory bounds the size of an attribute that is read as a Memory. Our own are far smaller.
 const maxMemory = 8 << 10
 
 // maxErrorText bounds the error text in a Memory and in an entry, in bytes.
 const maxErrorText = 512
 
-// Memory is what travels with a message in our own attribute. It is a cache: the ledger outranks
-// it, and a Memory that is malformed or forged is worth as little as none.
+// Memory is the content of our own attribute, which travels with a message. It is a cache: the ledger outranks
+// it, and a Memory that is malformed or forged counts as missing.
 type Memory struct {
 	// Attempt is the number of failed attempts when the message was sent.
 	Attempt int `json:"attempt,omitzero"`
@@ -58,24 +58,24 @@ type Memory struct {
 	// MessageID is the id of the job's first message.
 	MessageID string `json:"messageId,omitzero"`
 
-	// Class, Cause, Error and At are present on the DLQ only. So is Key, and only where the body must not
-	// be read to find it: whoever uses it holds it against the entry.
+	// Class, Cause, Error and At are present on the DLQ only. So is Key, and only if the body must not be read
+	// to find it. Check it against the entry before you use it.
 	Key   string    `json:"key,omitzero"`
 	Class Class     `json:"class,omitzero"`
 	Cause Cause     `json:"cause,omitzero"`
 	Error string    `json:"error,omitzero"`
 	At    time.Time `json:"at,omitzero"`
-	// Fingerprint is what Error has in common with the same error of other jobs.
+	// Fingerprint is the part of Error that is the same for other jobs.
 	Fingerprint string `json:"fingerprint,omitzero"`
-	// Copy says that the message is a copy of an isolated job, and not the one that was isolated. It lifts
-	// nothing when it is put back.
+	// Copy says that the message is a copy of an isolated job, and not the message that was isolated. Putting
+	// it back does not reopen the entry.
 	Copy bool `json:"copy,omitzero"`
 
-	// newer is the text of an attribute with a newer format. It travels on as it is.
+	// newer is the text of an attribute with a newer format. It travels on unchanged.
 	newer string
 }
 
-// Cleared returns the memory without what only a message on the DLQ carries.
+// Cleared returns the memory without the fields that only a message on the DLQ carries.
 func (m Memory) Cleared() Memory {
 	m.Key, m.Class, m.Cause, m.Error, m.At, m.Fingerprint, m.Copy = "", "", "", "", time.Time{}, "", false
 	return m
@@ -87,8 +87,8 @@ type written struct {
 	Memory `json:",inline"`
 }
 
-// ParseMemory reads our attribute. Its error says what is wrong. For a *NewerError the Memory says
-// nothing, and its Encode returns the attribute unchanged; for any other error it is the zero Memory.
+// ParseMemory reads our attribute. Its error says what is wrong. With a *NewerError the Memory has no fields,
+// and its Encode returns the attribute unchanged. With any other error it is the zero Memory.
 func ParseMemory(a Attribute) (Memory, error) {
 	var w written
 	if a.Type != "String" {
@@ -117,14 +117,14 @@ func ParseMemory(a Attribute) (Memory, error) {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a key that no job can have")
 	}
 	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error, m.Fingerprint} {
-		if text != SafeText(text) { // an escape in JSON can name what SQS would refuse to carry on
+		if text != SafeText(text) { // an escape in JSON can stand for a character that SQS would refuse
 			return Memory{}, errors.New("attribute " + MemoryAttribute + " has a text that is too long or has a character SQS does not carry")
 		}
 	}
 	return m, nil
 }
 
-// Encode writes the attribute. Its text is safe for SQS's character set and bounded in size.
+// Encode writes the attribute. Its text has only characters that SQS accepts, and a bounded size.
 func (m Memory) Encode() (Attribute, error) {
 	if m.newer != "" {
 		return Attribute{Type: "String", String: m.newer}, nil
@@ -137,9 +137,9 @@ func (m Memory) Encode() (Attribute, error) {
 	return Attribute{Type: "String", String: string(b)}, nil
 }
 
-// SafeText makes an error's text fit to travel and to be stored: at most 512 bytes of valid UTF-8,
-// and only characters that SQS accepts (tab, line feed, carriage return, and #x20 to #xFFFD but for
-// surrogates, and above #xFFFF).
+// SafeText makes an error's text fit to travel and to be stored: at most 512 bytes of valid UTF-8, and only
+// characters that SQS accepts (tab, line feed, carriage return, #x20 to #xFFFD without surrogates, and those
+// above #xFFFF).
 func SafeText(s string) string {
 	return Shorten(safeCharacters(s), maxErrorText)
 }

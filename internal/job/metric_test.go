@@ -15,7 +15,7 @@ func TestDefineRefusesMetricsThatCloudWatchOrTheEngineCannotHave(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		metrics []job.Metric
-		want    string // part of the panic; empty when the metrics are fine
+		want    string // part of the panic; empty if the metrics are valid
 	}{
 		"none":         {nil, ""},
 		"the most":     {many[1:], ""},

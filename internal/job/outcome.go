@@ -20,7 +20,7 @@ const (
 	Crashed      Class = "crashed"
 )
 
-// Retryable says whether another attempt may succeed without anybody's help.
+// Retryable says whether another attempt may succeed without help from people.
 func (c Class) Retryable() bool {
 	return c == Transient || c == Throttled || c == ClassUnknown
 }
@@ -42,7 +42,7 @@ const (
 	CauseReceives   Cause = "receives"
 )
 
-// CauseOf returns the cause of an isolation that needs no budget to be spent.
+// CauseOf returns the cause of an isolation that does not depend on a budget.
 func CauseOf(c Class) Cause {
 	switch c {
 	case Ambiguous:
@@ -53,7 +53,7 @@ func CauseOf(c Class) Cause {
 	return CausePermanent
 }
 
-// Outcome is what became of one delivery. Every delivery ends in exactly one.
+// Outcome is the result of one delivery. Every delivery has exactly one.
 type Outcome string
 
 // The outcomes.
@@ -86,8 +86,8 @@ type Failure struct {
 	Class Class
 	// RetryAfter is the dependency's own lower bound for the next attempt, zero if it gave none.
 	RetryAfter time.Duration
-	// Unresolved says that the external call may have taken effect all the same, so that the next
-	// attempt has to find out first. It is set for every error that nobody classified.
+	// Unresolved says that the external call may have taken effect in spite of the error. The next attempt then
+	// has to find out first. It is set for every error without a class.
 	Unresolved bool
 	Err        error
 }
@@ -96,7 +96,7 @@ func (f *Failure) Error() string { return f.Err.Error() }
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// AsFailure returns err as a Failure; what nobody classified is ClassUnknown.
+// AsFailure returns err as a Failure; an error without a class gets ClassUnknown.
 func AsFailure(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -112,28 +112,28 @@ func invalid(format string, args ...any) *Failure {
 // InvalidPayload is a Failure of class Invalid, for kinds that check their payload.
 func InvalidPayload(format string, args ...any) *Failure { return invalid(format, args...) }
 
-// Verdict is what a kind's attempt came to; the worker turns it into an outcome.
+// Verdict is the result of a kind's attempt; the worker turns it into an outcome.
 type Verdict int
 
 const (
-	// Failed: the attempt failed, Err says how. It is the zero value, so that a Result nobody filled
-	// in is never taken for success.
+	// Failed: the attempt failed, and Err says how. It is the zero value, so that an empty Result never means
+	// success.
 	Failed Verdict = iota
 	// Committed: the effect is durable, and was made durable by this delivery.
 	Committed
 	// Duplicate: the entry was already final.
 	Duplicate
-	// Blocked: nothing was attempted, because the job is not due, another delivery holds it, or
-	// the tables are contended. The job is deferred.
+	// Blocked: no attempt was made, because the job is not due, another delivery holds it, or the tables are
+	// contended. The job is deferred.
 	Blocked
-	// FoundIsolated: the entry is isolated; the worker decides what this delivery is.
+	// FoundIsolated: the entry is isolated; the worker compares the delivery with it.
 	FoundIsolated
 	// Unconfirmed: the ledger's own trouble; whether anything happened is unknown. The delivery
 	// is handed back.
 	Unconfirmed
 )
 
-// Result is what one run of a kind came to.
+// Result is the result of one run of a kind.
 type Result struct {
 	Verdict Verdict
 	// Detail is the business outcome that was written with the entry, such as "released".
@@ -144,7 +144,7 @@ type Result struct {
 	Err error
 }
 
-// asInvalid makes a Failure of class Invalid of an error that is none yet.
+// asInvalid gives an error the class Invalid, unless it already has a class.
 func asInvalid(err error) error {
 	var f *Failure
 	if errors.As(err, &f) {

@@ -7,12 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrProbe: the body is a service's test message and carries no job. There is nothing to do but to
-// acknowledge it.
+// ErrProbe: the body is a service's test message and carries no job. It only needs to be acknowledged.
 var ErrProbe = errors.New("a service's test message, not a job")
 
-// probes are the events that services send to try a queue out, when somebody sets up what will send to
-// it. Such a message has no content of its own.
+// probes are the test events that a service sends to a queue when people set the service up to send to it. Such
+// a message has no other content.
 var probes = map[string]bool{
 	"s3:TestEvent":                  true,
 	"autoscaling:TEST_NOTIFICATION": true,
@@ -24,24 +23,24 @@ const (
 	byEventBridge = "EventBridge event"
 )
 
-// wire is one JSON object, read as whatever it may be: a job, a job in a wrapper, or a probe. SNS wraps
-// a job as text (unless the subscription has raw delivery), EventBridge as an object.
+// wire is one JSON object of any of three forms: a job, a job in a wrapper, or a probe. SNS wraps a job as text
+// (unless the subscription has raw delivery), EventBridge as an object.
 //
-// A name alone does not make a wrapper, since a job may have fields that are nobody's business here. What
-// bears a wrapper's marks and does not fit it in every point, or could be read as a job as well, is
-// Invalid: reading half of it would run another job than the sender meant.
+// One name alone does not make an object a wrapper, since a job may have other fields of any name. An object
+// with the marks of a wrapper is Invalid if it does not fit the wrapper in every point, or if it could also be
+// read as a job. Reading half of it would run another job than the sender meant.
 type wire struct {
 	Envelope
 
-	// SNS's.
+	// The fields of SNS.
 	Type     jsontext.Value `json:"Type"`
 	TopicArn jsontext.Value `json:"TopicArn"`
 	Message  jsontext.Value `json:"Message"`
-	// EventBridge's.
+	// The fields of EventBridge.
 	DetailType jsontext.Value `json:"detail-type"`
 	Source     jsontext.Value `json:"source"`
 	Detail     jsontext.Value `json:"detail"`
-	// A probe's.
+	// The fields of a probe.
 	Event jsontext.Value `json:"Event"`
 }
 
@@ -60,7 +59,7 @@ func (w *wire) eventBridge() bool {
 	return w.DetailType != nil || w.Source != nil && w.Detail != nil
 }
 
-// unwrap returns the body that the object wraps, and nil when it is none that wraps.
+// unwrap returns the body inside a wrapper, and nil if the object is no wrapper.
 func (w *wire) unwrap() (inner []byte, wrapper string, err error) {
 	sns, eventBridge, probe := w.sns(), w.eventBridge(), probes[text(w.Event)]
 	marks := 0
@@ -85,7 +84,8 @@ func (w *wire) unwrap() (inner []byte, wrapper string, err error) {
 func (w *wire) notification() (inner []byte, wrapper string, err error) {
 	switch kind := text(w.Type); {
 	case kind == "SubscriptionConfirmation" || kind == "UnsubscribeConfirmation":
-		// Somebody has to decide about it, and it holds the link to do so: it is kept where people look.
+		// People have to decide about the subscription, and the message holds the link to do so. So keep it
+		// where they look: on the DLQ.
 		return nil, "", invalid("an SNS %s, not a job: open the SubscribeURL in the body if you want the subscription", kind)
 	case kind != "Notification":
 		return nil, "", invalid("SNS message without the Type Notification")
@@ -107,7 +107,7 @@ func (w *wire) event() (inner []byte, wrapper string, err error) {
 	return w.Detail, byEventBridge, nil
 }
 
-// text returns a JSON string's text, and "" for everything else.
+// text returns a JSON string's text, and "" for every other value.
 func text(v jsontext.Value) string {
 	if v.Kind() != '"' {
 		return ""

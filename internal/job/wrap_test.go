@@ -9,7 +9,7 @@ import (
 
 const plain = `{"kind":"k","notBefore":"2026-12-01T10:00:00Z","payload":{"n":9007199254740993,"s":"ü\"\\"}}`
 
-// bySNSOf is what SNS puts into a queue for a message, without raw delivery.
+// bySNSOf returns the body that SNS puts into a queue for a message, without raw delivery.
 func bySNSOf(message string) string {
 	text, err := json.Marshal(message)
 	if err != nil {
@@ -21,7 +21,7 @@ func bySNSOf(message string) string {
 		`"MessageAttributes":{"tenant":{"Type":"String","Value":"12"}}}`
 }
 
-// byEventBridgeOf is what an EventBridge rule puts into a queue for an event.
+// byEventBridgeOf returns the body that an EventBridge rule puts into a queue for an event.
 func byEventBridgeOf(detail string) string {
 	return `{"version":"0","id":"17793124-05d4-b198-2fde-7ededc63b103","detail-type":"hold placed","source":"booking",` +
 		`"account":"123456789012","time":"2026-12-01T09:59:00Z","region":"eu-central-1","resources":[],"detail":` + detail + `}`

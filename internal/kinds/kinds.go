@@ -7,7 +7,7 @@ import (
 	"acklast/internal/kinds/reservation"
 )
 
-// All returns every kind there is. A new kind is one line here.
+// All returns every kind. A new kind is one line here.
 func All() []acklast.Kind {
 	return []acklast.Kind{
 		reservation.Kind(),

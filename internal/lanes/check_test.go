@@ -17,7 +17,7 @@ func TestCheckNew(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		message job.Message
-		want    string // part of the error; empty when the message is fine
+		want    string // part of the error; empty if the message is valid
 	}{
 		"plain":             {job.Message{Body: "{}"}, ""},
 		"largest":           {job.Message{Body: strings.Repeat("x", topology.MaxMessageBytes)}, ""},

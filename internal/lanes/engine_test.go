@@ -24,10 +24,10 @@ import (
 // engine is an SQS that runs locally.
 type engine struct {
 	url func() string
-	// carriesGroup says whether a standard queue's messages keep their group. None of the engines keeps
-	// the trace header of a batch; that it is sent and read is shown on the wire.
+	// carriesGroup says whether a standard queue's messages keep their group. None of the engines keeps the
+	// trace header of a batch; the tests on the wire show that it is sent and read.
 	carriesGroup bool
-	// staleIsAnError says whether the deletion by a stale receipt handle is one. SQS has it both ways.
+	// staleIsAnError says whether a deletion by a stale receipt handle fails. SQS does either.
 	staleIsAnError bool
 }
 
@@ -37,7 +37,7 @@ func TestKumo(t *testing.T) {
 	conformance(t, engine{url: sync.OnceValue(func() string { return kumo.NewServer().URL }), staleIsAnError: true})
 }
 
-// conformance is what a Client promises, on a given engine.
+// conformance checks the promises of a Client on an engine.
 func conformance(t *testing.T, e engine) {
 	for _, tt := range []struct {
 		name string
@@ -153,7 +153,7 @@ func testDelay(t *testing.T, _ engine, c *lanes.Client) {
 		list = receive(t, c, job.Recovery, time.Minute)
 		return len(list) > 0
 	})
-	// 2.1 s cannot be said; it must not be rounded down.
+	// The delay of 2.1 s is rounded up to 3 s, never down to 2 s.
 	if waited := time.Since(sent); list[0].Body != "later" || waited < 2100*time.Millisecond {
 		t.Errorf("%q came after %v", list[0].Body, waited)
 	}
@@ -182,7 +182,7 @@ func testBackoff(t *testing.T, _ engine, c *lanes.Client) {
 		again = receive(t, c, job.Source, time.Minute)
 		return len(again) > 0
 	})
-	time.Sleep(1200 * time.Millisecond) // the visibility they were received with is over
+	time.Sleep(1200 * time.Millisecond) // the visibility timeout of the receive is over
 	again = append(again, receive(t, c, job.Source, time.Minute)...)
 	if len(again) != 1 || again[0].ID != list[1].ID || again[0].ReceiveCount != 2 {
 		t.Errorf("received again %+v", again)

@@ -1,11 +1,10 @@
-// Package lanes moves messages between a stack's queues, and tells for every single message
-// whether SQS confirmed the move.
+// Package lanes moves messages between a stack's queues and reports for every single message whether SQS
+// confirmed the move.
 //
-// A message's body, the sender's attributes, the message group and the trace header travel on
-// unchanged. Our own attribute is added where it fits, and left out where it does not: nothing of
-// the sender's is ever trimmed for it. What SQS did not confirm counts as not done. A confirmation
-// may be lost, so that a message is sent twice; the ledger absorbs that, losing it could not be
-// mended.
+// A message's body, the sender's attributes, the message group and the trace header travel on unchanged. Our
+// own attribute is added if it fits, and is left out if it does not: nothing of the sender's is ever trimmed
+// for it. A move that SQS did not confirm counts as not done. If only the confirmation was lost, the message is
+// sent twice. The ledger makes a duplicate harmless; a lost message could not be repaired.
 //
 // The queues are standard queues whose own delivery delay and receive wait time are zero.
 package lanes
@@ -65,7 +64,7 @@ var (
 	ErrUnsent = errors.New("not confirmed as sent")
 	// ErrUndeleted: the message may still be in the queue.
 	ErrUndeleted = errors.New("not confirmed as deleted")
-	// ErrNotBackedOff: the message keeps the visibility timeout it had.
+	// ErrNotBackedOff: the message keeps its previous visibility timeout.
 	ErrNotBackedOff = errors.New("not confirmed as backed off")
 )
 
@@ -77,7 +76,7 @@ const CodeUnanswered = "Unanswered"
 type Error struct {
 	// Code is SQS's error code; empty when the call never got an answer.
 	Code string
-	// SenderFault says that the same entry would be refused again.
+	// SenderFault says that SQS would refuse the same entry again.
 	SenderFault bool
 	// Message is SQS's explanation.
 	Message string
@@ -114,8 +113,8 @@ func callError(condition, cause error) *Error {
 	return e
 }
 
-// settle writes the answers to one call into errs. The call's entry with id k belongs to
-// errs[indexes[k]]; it is confirmed only if it is among the successful and not among the failed.
+// settle writes the answers to one call into errs. The call's entry with id k belongs to errs[indexes[k]]. An
+// entry is confirmed only if the answer lists it as successful and does not also list it as failed.
 func settle(errs []error, indexes []int, condition error, successful []*string, failed []types.BatchResultErrorEntry) {
 	at := func(id *string) int {
 		if k, err := strconv.Atoi(aws.ToString(id)); err == nil && k >= 0 && k < len(indexes) {
@@ -144,7 +143,7 @@ func fill(errs []error, indexes []int, err error) {
 	}
 }
 
-// span returns the indexes from up to, but without, to.
+// span returns the indexes from from up to, but not including, to.
 func span(from, to int) []int {
 	s := make([]int, 0, to-from)
 	for i := from; i < to; i++ {
@@ -164,7 +163,7 @@ func ids[T any](entries []T, id func(T) *string) []*string {
 
 // Move is one message on its way to another queue.
 type Move struct {
-	// Message is what is sent. Its Memory is what our own attribute will say.
+	// Message is the message to send. Our own attribute is made from its Memory.
 	Message job.Message
 	// Delay is how long the queue holds the message back. It is rounded up to whole seconds and cut
 	// at topology.MaxDelay; a longer wait takes another hop.
@@ -264,7 +263,7 @@ func seconds(d, ceiling time.Duration) int32 {
 	return int32(retry.WholeSeconds(d, ceiling) / time.Second)
 }
 
-// Backoff is one delivery that is to stay invisible.
+// Backoff says how long one delivery stays invisible.
 type Backoff struct {
 	ReceiptHandle string
 	// MessageID names the message in errors.
@@ -273,9 +272,9 @@ type Backoff struct {
 	For time.Duration
 }
 
-// Backoff changes the visibility timeouts of deliveries. It is a best effort: what fails keeps its
-// visibility timeout and comes back all the same, sooner or later than wished. The error names every
-// message that SQS did not confirm, and is ErrNotBackedOff.
+// Backoff changes the visibility timeouts of deliveries. It is a best effort: a delivery whose change fails
+// comes back when its previous visibility timeout ends. The error names every message that SQS did not confirm,
+// and is ErrNotBackedOff.
 func (c *Client) Backoff(ctx context.Context, lane job.Queue, items []Backoff) error {
 	if lane != job.Source && lane != job.Recovery {
 		return fmt.Errorf("%w: %q is no lane", ErrNotBackedOff, lane)
@@ -315,8 +314,8 @@ func (c *Client) changeVisibility(ctx context.Context, url *string, items []Back
 	return errors.Join(errs...)
 }
 
-// Delete deletes messages by the receipt handles they were received with, and returns one error for
-// each: nil only if SQS confirmed it. Every other error is ErrUndeleted, and an *Error.
+// Delete deletes messages by the receipt handles of their receives. It returns one error for each: nil only if
+// SQS confirmed the deletion. Every other error is ErrUndeleted, and an *Error.
 func (c *Client) Delete(ctx context.Context, q job.Queue, messages []job.Message) []error {
 	errs := make([]error, len(messages))
 	url, err := c.url(q)
@@ -344,7 +343,7 @@ func (c *Client) Delete(ctx context.Context, q job.Queue, messages []job.Message
 	return errs
 }
 
-// Received is a message as it was received.
+// Received is a received message.
 type Received struct {
 	job.Message
 	// MemoryErr says what is wrong with our own attribute, whose Memory is then zero; nil if it is
@@ -352,11 +351,10 @@ type Received struct {
 	MemoryErr error
 }
 
-// Receive receives up to most messages (SQS gives at most 10) and hides them for the visibility
-// timeout, waiting up to wait (at most 20 s) for the first. Both are rounded up to whole seconds.
-// The visibility is at least one second: SQS's client cannot say zero, which would mean the queue's
-// own. Messages of a call that ctx cuts off stay hidden although nobody has them, so give it a ctx
-// that outlives the wait.
+// Receive receives up to most messages (SQS gives at most 10) and hides them for the visibility timeout. It
+// waits up to wait (at most 20 s) for the first. Both durations are rounded up to whole seconds. The visibility
+// is at least one second: the SDK omits a zero, and SQS would then apply the queue's own. If ctx ends during
+// the call, SQS may have hidden messages that the caller never gets. So give it a ctx that outlives the wait.
 func (c *Client) Receive(ctx context.Context, q job.Queue, most int, visibility, wait time.Duration) ([]Received, error) {
 	url, err := c.url(q)
 	if err != nil {
@@ -436,14 +434,14 @@ func (c *Client) Depth(ctx context.Context, q job.Queue) (Depth, error) {
 	return d, nil
 }
 
-// Release makes received messages visible again now. It is a best effort: what fails comes back with
-// its visibility timeout. The error is ErrNotBackedOff and names every message that SQS did not
+// Release makes received messages visible again now. It is a best effort: a message whose release fails comes
+// back after its visibility timeout. The error is ErrNotBackedOff and names every message that SQS did not
 // confirm.
 func (c *Client) Release(ctx context.Context, q job.Queue, messages []job.Message) error {
 	return c.Hide(ctx, q, messages, 0)
 }
 
-// Hide keeps received messages hidden for so long from now on. Its error is Release's.
+// Hide keeps received messages hidden for the given time from now on. Its error is like Release's.
 func (c *Client) Hide(ctx context.Context, q job.Queue, messages []job.Message, d time.Duration) error {
 	url, err := c.url(q)
 	if err != nil {

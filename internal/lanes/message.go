@@ -10,8 +10,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// The names under which SQS gives a message's system attributes, in ReceiveMessage and in the events
-// that Lambda makes of it.
+// The names of a message's system attributes, in ReceiveMessage and in Lambda's events.
 const (
 	systemSentTimestamp = "SentTimestamp"
 	systemReceiveCount  = "ApproximateReceiveCount"
@@ -19,9 +18,9 @@ const (
 	systemTraceHeader   = "AWSTraceHeader"
 )
 
-// Split takes our own attribute out of a message's attributes. What is left is the sender's, and is
-// attrs itself when ours was not among them. The error says what is wrong with ours; the memory is
-// then zero and worth as little as none.
+// Split takes our own attribute out of a message's attributes and returns the rest, which is the sender's. It
+// returns attrs itself if ours is not among them. The error says what is wrong with ours; the memory is then
+// zero.
 func Split(attrs map[string]job.Attribute) (sender map[string]job.Attribute, m job.Memory, err error) {
 	own, ok := attrs[job.MemoryAttribute]
 	if !ok {
@@ -40,8 +39,8 @@ func Split(attrs map[string]job.Attribute) (sender map[string]job.Attribute, m j
 	return sender, m, err
 }
 
-// ReadSystem fills in what SQS's system attributes say of a message. One that is missing or not
-// readable leaves its field zero: a message without a time counts as older than any isolation.
+// ReadSystem fills in a message's fields from SQS's system attributes. An attribute that is missing or not
+// readable leaves its field zero. A message without a time counts as older than any isolation.
 func ReadSystem(m *job.Message, system map[string]string) {
 	if ms, err := strconv.ParseInt(system[systemSentTimestamp], 10, 64); err == nil {
 		m.SentAt = time.UnixMilli(ms).UTC()
@@ -51,8 +50,8 @@ func ReadSystem(m *job.Message, system map[string]string) {
 	m.TraceHeader = system[systemTraceHeader]
 }
 
-// Fits says whether the message's memory can travel with it, if need be without its error text. A
-// message with nothing to remember always fits.
+// Fits says whether the message's memory can travel with it, if necessary without its error text. An empty
+// memory always fits.
 func Fits(m job.Message) bool {
 	if m.Memory == (job.Memory{}) {
 		return true
@@ -79,16 +78,16 @@ func ownAttribute(m job.Message) (job.Attribute, bool) {
 
 func encode(memory job.Memory, room int) (job.Attribute, bool) {
 	a, err := memory.Encode()
-	// A memory that cannot be written, or that SQS would refuse, must not hold its message back: it
-	// counts as one that does not fit. JSON escapes every character that SQS refuses but these two,
-	// which somebody may have forged into an id.
+	// A memory that cannot be encoded, or that SQS would refuse, must not stop its message: it counts as one
+	// that does not fit. JSON escapes all the characters that SQS refuses but these two. A forged id may
+	// contain them.
 	ok := err == nil && attributeSize(job.MemoryAttribute, a) <= room && !strings.ContainsAny(a.String, "\uFFFE\uFFFF")
 	return a, ok
 }
 
-// senderSize returns how many attributes of the sender's a message has, and its size in bytes
-// without our own attribute, counted as SQS does: the body, and each attribute's name, type and
-// value. Neither the message group nor the trace header count.
+// senderSize returns how many attributes of the sender's a message has, and its size in bytes without our own
+// attribute. It counts as SQS does: the body, and each attribute's name, type and value, but neither the
+// message group nor the trace header.
 func senderSize(m job.Message) (count, size int) {
 	size = len(m.Body)
 	for name, a := range m.Attributes {
@@ -113,9 +112,9 @@ func isBinary(dataType string) bool {
 	return dataType == "Binary" || strings.HasPrefix(dataType, "Binary.")
 }
 
-// refuse says why a message must not be put into a batch, or nil. It refuses only what would be
-// changed on its way or would take the other entries of its call down with it; the rest is SQS's to
-// judge, which may well accept again what it delivered before.
+// refuse says why a message must not be put into a batch, or returns nil. It refuses a message only if it would
+// be changed on its way, or if it would make the other entries of its call fail. Everything else is left to
+// SQS, which may accept a message again that it once delivered.
 func refuse(m job.Message) *Error {
 	count, size := senderSize(m)
 	switch {

@@ -76,7 +76,7 @@ func TestReadSystem(t *testing.T) {
 	}
 }
 
-// recorder is an API that keeps what it is sent and lets a function decide its answer.
+// recorder is an API that records its requests and lets a function make the answers.
 type recorder struct {
 	lanes.API
 	calls  [][]types.SendMessageBatchRequestEntry
@@ -95,7 +95,7 @@ func (r *recorder) SendMessageBatch(_ context.Context, in *sqs.SendMessageBatchI
 	return r.answer(len(r.calls)-1, in.Entries)
 }
 
-// wireSize counts an entry as SQS does, from what is really sent.
+// wireSize counts the size of an entry as SQS does, from the request itself.
 func wireSize(e types.SendMessageBatchRequestEntry) int {
 	n := len(*e.MessageBody)
 	for name, a := range e.MessageAttributes {
@@ -113,7 +113,7 @@ func sendOne(t *testing.T, m job.Message) types.SendMessageBatchRequestEntry {
 	return r.calls[0][0]
 }
 
-// What a DLQ message remembers, with an error text of its full length.
+// The memory of a DLQ message, with an error text of full length.
 var memory = job.Memory{Attempt: 4, MessageID: "m-0", Class: job.Transient, Cause: job.CauseAttempts, Error: strings.Repeat("e", 512)}
 
 func ownSize(t *testing.T, m job.Memory) int {
@@ -185,7 +185,7 @@ func TestNothingToRememberAlwaysFits(t *testing.T) {
 	if e := sendOne(t, m); e.MessageAttributes != nil {
 		t.Errorf("attributes are %v", e.MessageAttributes)
 	}
-	// Ours among the sender's is not counted: it is replaced.
+	// Our own attribute among the sender's is not counted: it is replaced.
 	m = job.Message{Body: "x", Memory: memory, Attributes: map[string]job.Attribute{
 		job.MemoryAttribute: {Type: "Binary", Binary: make([]byte, topology.MaxMessageBytes)}}}
 	if !lanes.Fits(m) {
@@ -196,7 +196,7 @@ func TestNothingToRememberAlwaysFits(t *testing.T) {
 	}
 }
 
-// A forged memory that SQS would refuse must not get its message stuck.
+// A forged memory that SQS would refuse must not keep its message from being sent.
 func TestAMemoryThatSQSWouldRefuseStaysBehind(t *testing.T) {
 	for _, run := range []string{"\uFFFE", "\uFFFF", "\xff"} {
 		m := job.Message{Body: "x", Memory: job.Memory{Attempt: 1, Run: run}}
@@ -229,8 +229,8 @@ func TestSendStopsAtACancelledContext(t *testing.T) {
 	}
 }
 
-// Whatever is sent, and whatever SQS answers: every call keeps SQS's limits, the order is the
-// inputs', the sender's bytes are untouched, and each result is that of its own message.
+// For any moves and any answers of SQS: every call keeps SQS's limits, the order is that of the input, the
+// sender's bytes are untouched, and each result belongs to its own message.
 func TestSendProperties(t *testing.T) {
 	big := strings.Repeat("x", topology.MaxMessageBytes+2)
 	size := rapid.OneOf(
@@ -268,7 +268,7 @@ func TestSendProperties(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		moves := rapid.SliceOfN(move, 0, 25).Draw(t, "moves")
-		// The group is free to be anything, so here it tells which input an entry is.
+		// The group may have any value, so here it is the index of the input.
 		for i := range moves {
 			moves[i].Message.Group = fmt.Sprint(i)
 		}
@@ -320,7 +320,7 @@ func TestSendProperties(t *testing.T) {
 			if len(call) == 0 || len(call) > topology.MaxSendBatch || total > topology.MaxMessageBytes {
 				t.Fatalf("a call has %d entries and %d bytes", len(call), total)
 			}
-			// As few calls as the limits allow, for messages that keep their order.
+			// There are as few calls as the limits allow for messages that keep their order.
 			if k > 0 && len(r.calls[k-1]) < topology.MaxSendBatch {
 				before := wireSize(call[0])
 				for _, e := range r.calls[k-1] {

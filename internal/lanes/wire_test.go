@@ -106,8 +106,8 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// confirm answers a batch call: an entry that fate has fails with that code, or is in neither list
-// if the code is empty; the others succeed.
+// confirm answers a batch call. An entry in fate fails with that code, or is in neither list if the code is
+// empty. The others succeed.
 func confirm(r request, fate map[string]string) answer {
 	var good, bad []answer
 	for _, e := range r.Entries {
@@ -166,7 +166,7 @@ func TestSendCarriesEverything(t *testing.T) {
 			"png":    {Type: "Binary.png", Binary: []byte{0, 0xff, 0x80}},
 			"b":      {Type: "Binary", Binary: []byte("x")},
 			"custom": {Type: "String.Binary.odd", String: "text"},
-			// Whoever left ours in is overruled by the memory.
+			// The memory replaces an attribute under our own name.
 			job.MemoryAttribute: {Type: "Number", String: "1"},
 		},
 		Memory: job.Memory{Attempt: 3, Contentions: 2, MessageID: "m-first"},
@@ -210,7 +210,7 @@ func TestSendCarriesEverything(t *testing.T) {
 			t.Errorf("attribute %s is %+v, want %+v", name, got, want)
 		}
 	}
-	// What a message does not have is not sent, not even as empty.
+	// Parts that a message does not have are not sent, not even empty ones.
 	plain := w.requests[0].Entries[1]
 	if plain.MessageGroupID != nil || plain.MessageSystemAttributes != nil || plain.MessageAttributes != nil || plain.DelaySeconds != nil {
 		t.Errorf("a plain message was sent as %+v", plain)
@@ -271,7 +271,7 @@ func TestSendPartialFailure(t *testing.T) {
 	}
 }
 
-// An answer that says both, or speaks of entries nobody sent, confirms nothing it should not.
+// A contradictory answer, or one about entries that were not sent, confirms no other entry.
 func TestSendDoesNotBelieveAContradiction(t *testing.T) {
 	_, c := newWire(t, 1, func(_ int, r request) (int, any) {
 		a := confirm(r, nil)
@@ -300,7 +300,7 @@ func TestSendWholeCallFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, client := newWire(t, c.attempts, func(_ int, r request) (int, any) {
-				// The first ten entries' call fails, as often as it is tried; the rest succeeds.
+				// The call with the first ten entries fails at every try; the other succeeds.
 				if len(r.Entries) == 10 {
 					return apiError(c.status, c.code)
 				}
@@ -364,7 +364,7 @@ func TestSendBatches(t *testing.T) {
 	if got := sizes(true); !slices.Equal(got, []int{10, 10, 5}) {
 		t.Errorf("25 messages went in batches of %v", got)
 	}
-	// 3 × 512 KiB: two fill a call to the byte.
+	// 3 × 512 KiB: two of them fill a call exactly.
 	half := lanes.Move{Message: job.Message{Body: strings.Repeat("x", topology.MaxMessageBytes/2)}}
 	c.Send(t.Context(), job.Recovery, []lanes.Move{half, half, half})
 	if got := sizes(true); !slices.Equal(got, []int{2, 1}) {
@@ -453,7 +453,7 @@ func TestBackoffOnTheWire(t *testing.T) {
 			t.Errorf("request is %+v", r)
 		}
 		for _, e := range r.Entries {
-			// Zero must be said: without a value SQS refuses the entry.
+			// Zero must be sent: without a value SQS refuses the entry.
 			if e.ReceiptHandle != items[i].ReceiptHandle || e.VisibilityTimeout == nil || *e.VisibilityTimeout != want[i] {
 				t.Errorf("entry %d is %+v, want %d s", i, e, want[i])
 			}
@@ -529,7 +529,7 @@ func TestReceiveReadsEverything(t *testing.T) {
 				"MessageAttributes": answer{
 					"png": answer{"DataType": "Binary.png", "BinaryValue": []byte{0, 0xff}},
 					"n":   answer{"DataType": "Number.int", "StringValue": "7"},
-					// Ours.
+					// This one is ours.
 					job.MemoryAttribute: own,
 				},
 			}
@@ -576,7 +576,7 @@ func TestReceiveReadsEverything(t *testing.T) {
 		t.Errorf("bare message is %+v", bare)
 	}
 
-	// Zero cannot be said, and would mean the queue's own visibility timeout.
+	// Zero cannot be sent, and without it the queue's own visibility timeout would apply.
 	if _, err := c.Receive(t.Context(), job.DLQ, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -599,7 +599,7 @@ func TestReceiveAndDepthReportErrors(t *testing.T) {
 	if _, err := c.Depth(t.Context(), job.DLQ); err == nil || !strings.Contains(err.Error(), "dlq") {
 		t.Errorf("error is %v", err)
 	}
-	// A figure that is missing is not zero.
+	// A missing figure is not zero.
 	if d, err := c.Depth(t.Context(), job.DLQ); err == nil || !strings.Contains(err.Error(), "NotVisible") {
 		t.Errorf("depth is %v, error is %v", d, err)
 	}

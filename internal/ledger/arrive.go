@@ -7,35 +7,36 @@ import (
 	"acklast/internal/job"
 )
 
-// Arrival is what a delivery is that finds its entry isolated.
+// Arrival classifies a delivery that finds its entry isolated.
 type Arrival int
 
 const (
-	// PutBack: the job came back from the DLQ by other hands than ours; reopen and run it.
+	// PutBack: the message came back from the DLQ, by hand or by the console's redrive. Reopen the entry and
+	// run the job.
 	PutBack Arrival = iota
-	// Handover: this delivery isolated the job itself and the hand-over was not confirmed.
+	// Handover: this delivery isolated the job itself, and its hand-over was not confirmed.
 	Handover
 	// Stray: a copy that was sent before the isolation, or a retry or deferral decided before it.
 	Stray
-	// Copy: a fresh copy, such as of a producer that sends again, or one whose attribute is not that of
-	// this isolation. It lifts nothing.
+	// Copy: a fresh copy, such as from a producer that sends again, or a delivery whose attribute does not name
+	// this isolation. It does not reopen the entry.
 	Copy
-	// Undecided: the isolation is ambiguous and nobody decided.
+	// Undecided: the isolation is ambiguous and no decision is recorded.
 	Undecided
 	// Exhausted: the generation limit is reached.
 	Exhausted
 )
 
-// Arrive says what a delivery is that finds its entry isolated. Every Arrival but PutBack goes to
-// the DLQ.
+// Arrive classifies a delivery that finds its entry isolated. Every Arrival but PutBack goes to the DLQ.
 func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 	switch {
 	case d.ID == e.IsolatedMessageID:
 		return Handover
-	// Equal counts as before: nothing isolated in a millisecond was received from the DLQ in it.
+	// An equal time counts as before: no message is isolated and received from the DLQ within one millisecond.
 	case !d.SentAt.After(e.IsolatedAt):
 		return Stray
-	// A retry or deferral, decided before the isolation and sent after it: the DLQ's messages tell a cause.
+	// This is a retry or deferral that was decided before the isolation and sent after it. Messages from the
+	// DLQ carry a cause.
 	case d.Memory.MessageID != "" && d.Memory.Cause == "":
 		return Stray
 	case !e.isolated(d):
@@ -48,8 +49,8 @@ func (r Rules) Arrive(e Entry, d job.Delivery) Arrival {
 	return PutBack
 }
 
-// isolated says whether the delivery carries the message that was isolated. Its attribute says so; where
-// that had no room, an equal payload does, but not for a job that kills the process.
+// isolated says whether the delivery carries the message that was isolated. Its attribute proves it. If the
+// message had no room for the attribute, an equal payload is enough, but not for a job that kills the process.
 func (e Entry) isolated(d job.Delivery) bool {
 	m := d.Memory
 	if e.Unmarked && m == (job.Memory{}) {
@@ -59,8 +60,8 @@ func (e Entry) isolated(d job.Delivery) bool {
 		m.At.Truncate(time.Millisecond).Equal(e.IsolatedAt.Truncate(time.Millisecond))
 }
 
-// Reopen makes an isolated entry pending again, with a fresh budget: attempts, throttles and contentions
-// count from here, and the time allowed is as long as it was at first, from now on.
+// Reopen makes an isolated entry pending again, with a fresh budget: attempts, throttles and contentions count
+// from here, and the budget by time has its original length, from now on.
 func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if e.Status.Final() {
 		return e, ErrFinal
@@ -70,7 +71,7 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	}
 	e.Status, e.Cause, e.Run = Pending, "", ""
 	e.Redrives++
-	if e.Decided != "" { // it stands in for one look-up, and is spent by this reopening
+	if e.Decided != "" { // the decision replaces one look-up, and this reopening uses it up
 		e = e.resolve()
 		e.Decided = ""
 	}
@@ -78,7 +79,7 @@ func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	return r.keep(e.renew(d, now).note(Event{At: now, What: EventReopened}), now), nil
 }
 
-// renew gives an entry that is opened again its whole budgets.
+// renew gives an entry that is opened again its full budgets.
 func (e Entry) renew(d job.Delivery, now time.Time) Entry {
 	if e.TimeBudget == 0 && !d.Envelope.Deadline.IsZero() {
 		e.TimeBudget = max(d.Envelope.Deadline.Sub(d.Due()), 0)

@@ -7,21 +7,21 @@ import (
 	"acklast/internal/job"
 )
 
-// Cancelled is the outcome of a job that its producer took back. Its status is Terminal.
+// Cancelled is the outcome of a job that its producer cancelled. Its status is Terminal.
 const Cancelled = "cancelled"
 
-// Cancel is what a Decision says of a cancelled job.
+// Cancel is the DecisionKind of a cancelled job.
 const Cancel DecisionKind = "cancel"
 
-// ErrUnresolved: an external call was begun for the job and nobody knows how it ended, so that the job
-// can be called neither done nor cancelled.
+// ErrUnresolved: an external call was begun for the job and its outcome is unknown, so the job is neither done
+// nor cancelled.
 var ErrUnresolved = errors.New("an external call of the job has no known outcome")
 
-// Cancel ends a job that is not wanted any more, before or after its first delivery. Its errors are
-// ErrFinal, NotYetError while a delivery's lease lives, and ErrUnresolved.
+// Cancel ends a job that is not wanted any more, before or after its first delivery. Its errors are ErrFinal,
+// NotYetError while a delivery holds a lease, and ErrUnresolved.
 //
-// d names the key, subject and kind; its due time is used only for a job without an entry. A copy of
-// the job may arrive as late as its due time allows, so the entry is kept from then on, not from now.
+// d names the key, subject and kind. Its due time is used only for a job without an entry: a copy of the job
+// may arrive as late as then, so the entry's retention starts at the due time, not now.
 func (r Rules) Cancel(e Entry, d job.Delivery, decision Decision) (Entry, error) {
 	switch {
 	case e.Status.Final():

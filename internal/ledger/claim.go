@@ -8,7 +8,7 @@ import (
 	"acklast/internal/job"
 )
 
-// Evidence is what one delivery learned of an external call.
+// Evidence is what one delivery learnt about an external call.
 type Evidence struct {
 	At time.Time `json:"at"`
 	// Token is the delivery's owner token.
@@ -18,16 +18,16 @@ type Evidence struct {
 	Note      string `json:"note,omitzero"`
 }
 
-// DecisionKind is what a person decided of an ambiguous job.
+// DecisionKind is a person's decision about an ambiguous job.
 type DecisionKind string
 
 // The decisions.
 const (
-	// Sent: it did take effect; the entry becomes done.
+	// Sent: the call took effect; the entry becomes done.
 	Sent DecisionKind = "sent"
-	// NotSent: it did not; the job may be redriven once.
+	// NotSent: the call did not take effect; the job may be redriven once.
 	NotSent DecisionKind = "not-sent"
-	// Drop: whatever happened, it is over; the entry becomes terminal.
+	// Drop: the job ends whether the call took effect or not; the entry becomes terminal.
 	Drop DecisionKind = "drop"
 )
 
@@ -39,24 +39,24 @@ type Decision struct {
 	Reason string       `json:"reason"`
 }
 
-// ErrUndecidable: the decision contradicts what the entry knows.
+// ErrUndecidable: the decision contradicts the entry.
 var ErrUndecidable = errors.New("decision refused")
 
-// Lease is what a claim asks for.
+// Lease is what a claim sets on the entry.
 type Lease struct {
-	// Until is when the claim ends if nobody completes, releases or renews it.
+	// Until is when the claim ends unless it is completed, released or renewed before.
 	Until time.Time
-	// ProviderKey is stored with the first claim; later claims keep the first one's.
+	// ProviderKey is stored by the first claim; later claims keep the first claim's key.
 	ProviderKey string
-	// ExpiresAt is the business's own end of the job, zero for none.
+	// ExpiresAt is the time from which the business does not want the effect; zero for never.
 	ExpiresAt time.Time
 }
 
-// Claim gives the delivery the right to make the external call. The returned entry is marked
-// unresolved, because from here on a call may be made; UnresolvedBefore says whether it was so already, in which
-// case the call's outcome is to be looked up before anything else. An earlier claim that ended without
-// an outcome counts as an attempt. The errors are ErrFinal, ErrIsolated, NotYetError while a retry waits
-// or another delivery's lease lives, *ConflictError, and ErrSpent when that attempt was the last.
+// Claim gives the delivery the right to make the external call. The returned entry is marked unresolved,
+// because a call may be made from here on. UnresolvedBefore says whether the mark was set before; then look up
+// that call's outcome before anything else. An earlier claim that ended without an outcome counts as an
+// attempt. The errors are ErrFinal, ErrIsolated, *ConflictError, NotYetError while a retry waits or another
+// delivery holds a lease, and ErrSpent when that attempt was the last.
 func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (Entry, error) {
 	if err := e.Conflict(d.Digest); err != nil {
 		return e, err
@@ -94,12 +94,12 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (Entry, er
 	return r.keep(e, later(now, l.Until)), nil
 }
 
-// UnresolvedBefore says of an entry just claimed whether a call of an earlier claim has no known
+// UnresolvedBefore says, for an entry that was just claimed, whether a call of an earlier claim has no known
 // outcome.
 func (e Entry) UnresolvedBefore() bool { return e.OpenClaims > 1 }
 
-// Release ends a claim under which no call was made. The entry is as it was before the claim: a call of an
-// earlier claim that had no known outcome still has none.
+// Release ends a claim under which no call was made. The entry is as it was before the claim: an earlier
+// claim's call without a known outcome keeps its mark.
 func (r Rules) Release(e Entry, token string) (Entry, error) {
 	switch {
 	case e.Status.Final():
@@ -115,13 +115,13 @@ func (r Rules) Release(e Entry, token string) (Entry, error) {
 	return e.release(), nil
 }
 
-// Free says whether a running entry's lease has ended. Without a lease time it has not.
+// Free says whether a running entry's lease has ended. An entry without a lease time is not free.
 func (e Entry) Free(now time.Time) bool {
 	return !e.LeaseUntil.IsZero() && !e.LeaseUntil.After(now)
 }
 
-// CompleteClaim ends a claimed job with its outcome. Only the claim's owner may; that its lease has
-// expired does not matter as long as nobody took it over: a known acceptance is never thrown away.
+// CompleteClaim ends a claimed job with its outcome. Only the claim's owner may do so. An expired lease does
+// not matter unless another delivery has taken the claim over: a known acceptance is never thrown away.
 func (r Rules) CompleteClaim(e Entry, d job.Delivery, status Status, outcome, requestID string, now time.Time) (Entry, error) {
 	if e.Status.Final() {
 		return e, ErrFinal
@@ -135,7 +135,7 @@ func (r Rules) CompleteClaim(e Entry, d job.Delivery, status Status, outcome, re
 	return r.Finish(e.resolve(), d, status, outcome, now)
 }
 
-// Learn appends evidence to an entry, whoever owns it and whatever its status.
+// Learn appends evidence to an entry, whatever its owner and its status.
 func (r Rules) Learn(e Entry, ev Evidence) (Entry, error) {
 	if e.Version == 0 {
 		return e, fmt.Errorf("learn of a job without an entry: %w", ErrLeaseLost)
@@ -146,7 +146,7 @@ func (r Rules) Learn(e Entry, ev Evidence) (Entry, error) {
 func (e Entry) learn(ev Evidence) Entry {
 	ev.Note = job.SafeText(ev.Note)
 	all := append(append(make([]Evidence, 0, len(e.Evidence)+1), e.Evidence...), ev)
-	// The oldest stays: it is the first call's.
+	// Keep the oldest: it is the first call's.
 	if len(all) > MaxHistory {
 		all = append(all[:1], all[2:]...)
 	}
@@ -154,9 +154,9 @@ func (e Entry) learn(ev Evidence) Entry {
 	return e
 }
 
-// Decide records what a person decided of an ambiguous job: Sent and Drop end it, NotSent lets it be
-// redriven once. Its error wraps ErrUndecidable and says why: the job is not isolated as ambiguous,
-// or NotSent contradicts a request id that the provider gave, or comes after the job's expiry.
+// Decide records a person's decision about an ambiguous job: Sent and Drop end it, NotSent lets it be redriven
+// once. Its error wraps ErrUndecidable and says why: the job is not isolated as ambiguous, or NotSent
+// contradicts a request id that the provider gave, or comes after the job's expiry.
 func (r Rules) Decide(e Entry, decision Decision) (Entry, error) {
 	refuse := func(format string, args ...any) (Entry, error) {
 		return e, fmt.Errorf("%w: %s", ErrUndecidable, fmt.Sprintf(format, args...))

@@ -60,7 +60,7 @@ func TestOnlyTheOwnerCompletes(t *testing.T) {
 	if _, err := rules.CompleteClaim(e, delivery("m2", t0), Done, "accepted", "req-2", t0); !errors.Is(err, ErrLeaseLost) {
 		t.Errorf("another's completion: %v", err)
 	}
-	// Its own lease expired and nobody took over: a known acceptance stands.
+	// Its own lease expired, and no other delivery took over: a known acceptance counts.
 	done, err := rules.CompleteClaim(e, delivery("m1", t0), Done, "accepted", "req-1", lease.Until.Add(time.Hour))
 	if err != nil || done.Status != Done || done.Unresolved || !done.LeaseUntil.IsZero() || done.Evidence[0].RequestID != "req-1" {
 		t.Errorf("CompleteClaim() = %+v, %v", done, err)
@@ -68,7 +68,7 @@ func TestOnlyTheOwnerCompletes(t *testing.T) {
 	if _, err := rules.CompleteClaim(stored(done), delivery("m1", t0), Done, "accepted", "", t0); !errors.Is(err, ErrFinal) {
 		t.Errorf("completing twice: %v", err)
 	}
-	// Who lost it appends what it learned.
+	// The delivery that lost the claim appends its evidence.
 	if e, err = rules.Learn(stored(done), Evidence{At: t0, Token: "token-m2", RequestID: "req-2"}); err != nil || len(e.Evidence) != 2 || e.Status != Done {
 		t.Errorf("Learn() = %+v, %v", e, err)
 	}
@@ -89,7 +89,7 @@ func TestFailureOfAClaim(t *testing.T) {
 	if err != nil || !unresolved.Unresolved {
 		t.Errorf("a timeout: %+v, %v", unresolved, err)
 	}
-	// The mark survives the retry's own claim, and tells it to look first.
+	// The mark survives the retry's own claim, so that the retry looks up first.
 	if next, err := rules.Claim(stored(unresolved), delivery("m3", t0), lease, unresolved.RetryAt); err != nil || !next.UnresolvedBefore() {
 		t.Errorf("the next claim was not told: %+v, %v", next, err)
 	}
@@ -179,7 +179,7 @@ func TestTheNextClaimCountsAnAttemptThatNeverEnded(t *testing.T) {
 	if _, err := rules.Claim(e, delivery("m2", t0), lease, lease.Until); !errors.Is(err, ErrSpent) {
 		t.Fatalf("after the last attempt: %v, want ErrSpent", err)
 	}
-	// What the worker does with it.
+	// The worker turns the error into this failure.
 	f := job.AsFailure(ResultOf(ErrSpent, "token-m2", t0).Err)
 	e, err := rules.Fail(e, delivery("m2", t0), f, lease.Until, 0)
 	if err != nil || e.Status != Isolated || e.Cause != job.CauseAttempts {
@@ -190,7 +190,7 @@ func TestTheNextClaimCountsAnAttemptThatNeverEnded(t *testing.T) {
 	}
 }
 
-// Once a lease is over, whoever delivers the job may decide it. The mark of its call stays.
+// Once a lease is over, any delivery may decide the job. The mark of the earlier call stays.
 func TestADeadClaimStopsNobody(t *testing.T) {
 	over := lease.Until
 	other := delivery("m2", t0)

@@ -6,7 +6,7 @@ import (
 	"acklast/internal/job"
 )
 
-// Status is where an entry stands.
+// Status is an entry's state.
 type Status string
 
 // The statuses. Done, Expired and Terminal are final.
@@ -17,29 +17,29 @@ const (
 	Running Status = "running"
 	// Isolated: recorded as isolated; its message is on the DLQ or on its way there.
 	Isolated Status = "isolated"
-	// Done: the effect happened, or turned out not to be wanted any more.
+	// Done: the effect happened, or was found to be unwanted.
 	Done Status = "done"
-	// Expired: the job's time passed before it ran.
+	// Expired: the time of the job passed before it ran.
 	Expired Status = "expired"
-	// Terminal: the business said no, for good.
+	// Terminal: the business refused the effect for good.
 	Terminal Status = "terminal"
 )
 
-// Final says whether the status is never left again.
+// Final says whether the status cannot change any more.
 func (s Status) Final() bool { return s == Done || s == Expired || s == Terminal }
 
-// Format is the form in which entries are stored. An entry of a newer one is for a newer version of this
-// program to read: see job.NewerError.
+// Format is the format in which entries are stored. Only a newer version of this program can read an entry of a
+// newer format: see job.NewerError.
 const Format = 1
 
-// MaxHistory is how many events an entry keeps; older ones make room.
+// MaxHistory is how many events an entry keeps; older ones are dropped.
 const MaxHistory = 20
 
-// maxEventError is how much of an error's text an event keeps, in bytes: its beginning tells it from others,
-// the last error is whole in LastError, and each write costs by the entry's size.
+// maxEventError is the most bytes of an error's text that an event keeps. Its beginning is enough to tell it
+// from others. LastError has the last error completely. Each write costs by the entry's size.
 const maxEventError = 100
 
-// EventKind is what an Event tells.
+// EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
@@ -59,7 +59,7 @@ type Event struct {
 	Error   string    `json:"error,omitzero"`
 }
 
-// Entry is what the ledger knows of one job. An entry with Version 0 does not exist yet.
+// Entry is the ledger's record of one job. An entry with Version 0 does not exist yet.
 type Entry struct {
 	Key     string `json:"key"`
 	Subject string `json:"subject"`
@@ -72,20 +72,20 @@ type Entry struct {
 	Attempts int `json:"attempts"`
 	// BudgetFrom is what Attempts was when the entry was last opened.
 	BudgetFrom int `json:"budgetFrom,omitzero"`
-	// Contentions counts the deferrals by conflicting writes that could not be counted in the message,
-	// since the last opening; ContendedFrom is when the first was.
+	// Contentions counts the deferrals by conflicting writes since the last opening that could not be counted
+	// in the message; ContendedFrom is the time of the first.
 	Contentions   int       `json:"contentions,omitzero"`
 	ContendedFrom time.Time `json:"contendedFrom,omitzero"`
-	// Throttles counts the attempts that a dependency throttled since the last opening, ThrottledFrom is
-	// when the first was. They spend time and no attempt.
+	// Throttles counts the attempts that a dependency throttled since the last opening; ThrottledFrom is the
+	// time of the first. They count against the time budget, not against the number of attempts.
 	Throttles     int       `json:"throttles,omitzero"`
 	ThrottledFrom time.Time `json:"throttledFrom,omitzero"`
 	// Redrives is the generation: how often the entry was reopened.
 	Redrives int    `json:"redrives,omitzero"`
 	Run      string `json:"run,omitzero"`
 
-	// Digest is that of the job's payload, see job.Digest. A delivery with another one is no delivery of
-	// this job.
+	// Digest is the digest of the job's payload, see job.Digest. A delivery with another digest is not a
+	// delivery of this job.
 	Digest string `json:"digest,omitzero"`
 
 	// Due is when the job was first meant to take effect, FirstSent when it was first sent.
@@ -94,54 +94,53 @@ type Entry struct {
 	// Deadline bounds the attempts; zero means no budget by time. It is the entry's own and outranks the
 	// message's.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// TimeBudget is the length of the budget by time, which every opening gives anew.
+	// TimeBudget is the length of the budget by time. Every opening starts it again.
 	TimeBudget time.Duration `json:"timeBudget,omitzero"`
-	// RetryAt is the earliest time of the next attempt, zero when nothing failed yet.
+	// RetryAt is the earliest time of the next attempt; zero before the first failure.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 
 	LastClass job.Class `json:"lastClass,omitzero"`
 	LastError string    `json:"lastError,omitzero"`
 	Cause     job.Cause `json:"cause,omitzero"`
-	// Fingerprint is what LastError has in common with the same error of other jobs. It is set on
-	// isolating.
+	// Fingerprint is the part of LastError that is the same for other jobs. It is set on isolating.
 	Fingerprint string  `json:"fingerprint,omitzero"`
 	History     []Event `json:"history,omitzero"`
 
 	// LeaseUntil is when the claim of a running entry ends. A running entry without it is not free.
 	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
-	// ExpiresAt is the business's own end of the job, after which its effect is not wanted any more;
-	// zero when the kind has none.
+	// ExpiresAt is the time from which the business does not want the effect; zero for never.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// ProviderKey is the idempotency key of the external call. It is stored before the first call and
 	// never changes.
 	ProviderKey string `json:"providerKey,omitzero"`
-	// CalledFrom is when the oldest claim whose call may have been accepted was made; zero when no call's
-	// outcome is open. No call that may have been accepted is older.
+	// CalledFrom is the time of the oldest claim whose call may have been accepted without a known outcome;
+	// zero if there is none. No such call is older.
 	CalledFrom time.Time `json:"calledFrom,omitzero"`
-	// Unresolved says that an external call may have been made whose outcome nobody recorded. Every
-	// claim sets it, a recorded outcome clears it, and a claim that finds it set looks first.
+	// Unresolved says that an external call may have been made without a recorded outcome. Every claim sets it,
+	// a recorded outcome clears it, and a claim that finds it set looks the call up first.
 	Unresolved bool `json:"unresolved,omitzero"`
-	// OpenClaims counts the claims since Unresolved was last clear. It tells a claim that finds itself
-	// written, since its answer was lost, whether Unresolved was set before.
+	// OpenClaims counts the claims since Unresolved was last clear. A claim whose answer was lost finds its own
+	// write. The count then shows whether Unresolved was set before it.
 	OpenClaims int `json:"openClaims,omitzero"`
-	// Evidence is what was learned of external calls, append-only.
+	// Evidence is everything that deliveries learnt about external calls, append-only.
 	Evidence []Evidence `json:"evidence,omitzero"`
-	// Decisions are what people decided of an ambiguous job, append-only. Decided is the one that is
-	// still to be spent by a reopening.
+	// Decisions are people's decisions about an ambiguous job, append-only. Decided is the decision that the
+	// next reopening uses up.
 	Decisions []Decision   `json:"decisions,omitzero"`
 	Decided   DecisionKind `json:"decided,omitzero"`
 
 	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when.
 	IsolatedMessageID string    `json:"isolatedMessageId,omitzero"`
 	IsolatedAt        time.Time `json:"isolatedAt,omitzero"`
-	// IsolatedFirstID is the id of that message's first form, which its attribute carries. Unmarked says
-	// that the message has no room for our attribute.
+	// IsolatedFirstID is the id of that message's first form, which its attribute carries. Unmarked says that
+	// the message has no room for our attribute.
 	IsolatedFirstID string `json:"isolatedFirstId,omitzero"`
 	Unmarked        bool   `json:"unmarked,omitzero"`
 
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 	FinalAt   time.Time `json:"finalAt,omitzero"`
-	// TTL is when DynamoDB may delete the entry. Every write moves it on. Conditions never read it.
+	// TTL is the time at which DynamoDB may delete the entry. Every write moves it on. Conditions never read
+	// it.
 	TTL time.Time `json:"ttl,omitzero"`
 
 	// Owner is the token of the delivery that wrote last; Version counts the writes.
@@ -157,7 +156,7 @@ func (e Entry) note(ev Event) Entry {
 	return e
 }
 
-// Memory is what a message on its way to the DLQ tells of the entry.
+// Memory returns the memory of a message on its way to the DLQ, with the entry's history.
 func (e Entry) Memory(m job.Memory) job.Memory {
 	m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
 	m.Class, m.Cause, m.Error, m.At = e.LastClass, e.Cause, e.LastError, e.IsolatedAt
@@ -165,7 +164,7 @@ func (e Entry) Memory(m job.Memory) job.Memory {
 	return m
 }
 
-// IsolatedJob is what an overview needs of an isolated entry.
+// IsolatedJob holds the fields of an isolated entry that an overview shows.
 type IsolatedJob struct {
 	Key         string       `json:"key"`
 	Subject     string       `json:"subject"`

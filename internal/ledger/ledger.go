@@ -1,9 +1,8 @@
-// Package ledger defines the entry that a job has in the ledger, and every change it may go
-// through.
+// Package ledger defines a job's entry in the ledger, and every change that an entry may undergo.
 //
-// The transitions are pure: each takes the entry as it is and returns the entry as it shall be, or
-// an error that says why not. A store applies them under a conditional write; correctness rests on
-// that condition, never on a clock or on clean-up.
+// The transitions are pure: each takes an entry and returns the changed entry, or an error that says why
+// the change is refused. A store applies them under a conditional write. Correctness rests on that
+// condition, never on a clock or on clean-up.
 //
 //	            Fail (budget left)         Reopen (put back, redriven)
 //	              ┌────────┐            ┌───────────────────────────┐
@@ -13,8 +12,8 @@
 //	    │    Claim ▼  │ Fail            │ Fail (permanent, spent)   │ Decide (sent, drop)
 //	    │        running ───────────────┘                           │
 //	    │          │  Complete (own token)                          │
-//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: nothing leaves,
-//	                                          but for an approved redrive of what was only discarded
+//	    └──────────┴──▶ done │ expired │ terminal ◀─────────────────┘   final: never left, except
+//	                                          by an approved redrive of a discarded job
 //
 // Jobs with an effect inside the ledger's own database go from pending to done in one transaction.
 // Those with an effect outside are claimed first: running, under an owner token and a lease.
@@ -34,9 +33,9 @@ var (
 	ErrFinal = errors.New("entry is final")
 	// ErrIsolated: the entry is isolated.
 	ErrIsolated = errors.New("entry is isolated")
-	// ErrLeaseLost: another delivery has taken the claim over.
+	// ErrLeaseLost: another delivery has taken over the claim.
 	ErrLeaseLost = errors.New("lease is lost")
-	// ErrContended: a conflicting write won every time; no write of ours is known.
+	// ErrContended: a conflicting write won every time, and none of our writes is known to have succeeded.
 	ErrContended = errors.New("ledger is contended")
 	// ErrUnavailable: a call to the database failed as a whole; whether it wrote is unknown.
 	ErrUnavailable = errors.New("ledger is unavailable")
@@ -46,23 +45,23 @@ var (
 	ErrSpent = errors.New("the last claim ended without an outcome, and it was the last attempt")
 )
 
-// Rules are what the transitions need to know of the settings.
+// Rules are the settings that the transitions use.
 type Rules struct {
 	Retry retry.Policy
 	// MaxRedrives is the generation limit.
 	MaxRedrives int
-	// Retention is how long an entry is kept after its last write. It is longer than everything that can
-	// bring the job back.
+	// Retention is how long an entry is kept after its last write. It is longer than the time in which a job
+	// can come back in any way.
 	Retention time.Duration
 }
 
-// For returns the rules for a kind's jobs: where the kind has numbers of its own, they replace the stack's.
+// For returns the rules for a kind's jobs: a kind's own numbers replace the stack's.
 func (r Rules) For(a job.Attempts) Rules {
 	r.Retry = r.Retry.For(a)
 	return r
 }
 
-// Open returns the entry as it is, or for a job that has none the entry it starts with.
+// Open returns the entry unchanged, or the first entry of a job that has none.
 func (e Entry) Open(d job.Delivery) Entry {
 	if e.Version > 0 {
 		if e.Digest == "" {
@@ -80,7 +79,7 @@ func (e Entry) Open(d job.Delivery) Entry {
 	return e
 }
 
-// grant gives the whole budget by time, from the given time on.
+// grant starts the budget by time at the given time, with its full length.
 func (e Entry) grant(from time.Time) Entry {
 	e.Deadline = from.Add(e.TimeBudget)
 	return e
@@ -101,7 +100,8 @@ func (e Entry) Conflict(digest string) error {
 	return nil
 }
 
-// check refuses what the delivery may not touch. The claim of a delivery that is over is nobody's.
+// check refuses an entry that the delivery may not change. A claim whose lease has ended does not stop another
+// delivery.
 func (e Entry) check(d job.Delivery, now time.Time) error {
 	if err := e.Conflict(d.Digest); err != nil {
 		return err
@@ -117,13 +117,13 @@ func (e Entry) check(d job.Delivery, now time.Time) error {
 	return nil
 }
 
-// resolve records that the outcome of every call is known.
+// resolve records that no call has an unknown outcome any more.
 func (e Entry) resolve() Entry {
 	e.Unresolved, e.OpenClaims, e.CalledFrom = false, 0, time.Time{}
 	return e
 }
 
-// keep moves the entry's TTL on. A copy of the job may come as late as its due time or its retry allow.
+// keep moves the entry's TTL on. A copy of the job may come as late as its due time or its retry.
 func (r Rules) keep(e Entry, now time.Time) Entry {
 	e.TTL = later(later(now, e.RetryAt), e.Due).Add(r.Retention)
 	return e
@@ -135,10 +135,10 @@ func (e Entry) release() Entry {
 	return e
 }
 
-// Fail records a failed attempt. The returned entry is pending with the time of its next attempt,
-// or isolated when the failure is permanent or a budget is spent. An attempt that failed while
-// another delivery's failure is already waiting for its retry spends nothing: NotYetError. A throttled
-// attempt spends time only.
+// Fail records a failed attempt. The returned entry is pending with the time of its next attempt, or isolated
+// if the failure is permanent or a budget is used up. If another delivery's failure already waits for its
+// retry, this one counts nothing and the error is NotYetError. A throttled attempt counts against the time
+// budget only.
 func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, random float64) (Entry, error) {
 	if err := e.check(d, now); err != nil {
 		return e, err
@@ -152,7 +152,7 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 	}
 	e = e.Open(d).release()
 	if e.TimeBudget > 0 && e.Attempts == e.BudgetFrom && e.Throttles == 0 {
-		// The budget by time starts when the job is due or first tried, whichever is later.
+		// The budget by time starts when the job is due or when it is first tried, whichever is later.
 		e = e.grant(later(e.Due, now))
 	}
 	e.LastClass, e.LastError = f.Class, job.SafeText(f.Error())
@@ -175,12 +175,12 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 	if cause != "" {
 		return r.isolate(e, d, cause, now), nil
 	}
-	// Up to the millisecond, which is what a store keeps: never earlier than Retry-After.
+	// Round up to the millisecond, which is what a store keeps. So the time is never earlier than Retry-After.
 	e.RetryAt = now.Add(delay + time.Millisecond - 1).Truncate(time.Millisecond)
 	return r.keep(e, now), nil
 }
 
-// Isolate records an isolation that is not a failed attempt, such as spent contentions.
+// Isolate records an isolation that is not a failed attempt, such as after too many contentions.
 func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause, reason string, now time.Time) (Entry, error) {
 	if err := e.check(d, now); err != nil {
 		return e, err
@@ -198,8 +198,8 @@ func (r Rules) isolate(e Entry, d job.Delivery, cause job.Cause, now time.Time) 
 	return e.note(Event{At: now, What: EventIsolated, Class: e.LastClass, Cause: cause})
 }
 
-// Finish ends a job without running it, such as one that expired. While the outcome of a call is not
-// known, its error is ErrUnresolved: the job may have had its effect.
+// Finish ends a job without running it, such as one that expired. If a call's outcome is not known, the error
+// is ErrUnresolved: the job may have had its effect.
 func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, now time.Time) (Entry, error) {
 	if err := e.check(d, now); err != nil {
 		return e, err
@@ -212,10 +212,10 @@ func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, no
 	return r.keep(e, now), nil
 }
 
-// Completion makes an entry final in one write together with a kind's own items, without reading
-// it first. Attempts and history of an existing entry stay.
+// Completion makes an entry final in one write together with a kind's own items, without reading it first. An
+// existing entry keeps its attempts and history.
 type Completion struct {
-	// Entry holds what a fresh entry starts with, already final.
+	// Entry is the entry for a job that has none yet, already final.
 	Entry Entry
 	// Now is compared with the entry's RetryAt.
 	Now time.Time
@@ -225,12 +225,12 @@ type Completion struct {
 
 // Complete returns the completion of a delivery's job.
 func (r Rules) Complete(d job.Delivery, status Status, outcome string, now time.Time) Completion {
-	e, _ := r.Finish(Entry{}, d, status, outcome, now) // an absent entry refuses nothing
+	e, _ := r.Finish(Entry{}, d, status, outcome, now) // an absent entry never refuses
 	return Completion{Entry: e, Now: now, Token: d.Token}
 }
 
-// Accepts says whether the entry would let a completion pass at now: neither final nor isolated,
-// and no retry waiting. The store's condition is the same rule.
+// Accepts says whether the entry allows a completion at now: it is neither final nor isolated, and no retry
+// waits. The store's condition is the same rule.
 func (e Entry) Accepts(now time.Time) bool {
 	return (e.Version == 0 || e.Status == Pending) && !e.RetryAt.After(now)
 }

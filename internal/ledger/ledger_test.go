@@ -31,7 +31,7 @@ func delivery(id string, sent time.Time) job.Delivery {
 	}
 }
 
-// stored is an entry as a store would return it.
+// stored returns an entry as a store would return it.
 func stored(e Entry) Entry { e.Version++; return e }
 
 func TestFailSchedulesTheNextAttempt(t *testing.T) {
@@ -113,7 +113,7 @@ func TestRetryAtIsNeverBelowRetryAfter(t *testing.T) {
 	now := t0.Add(123456 * time.Nanosecond)
 	f := &job.Failure{Class: job.Throttled, RetryAfter: 30 * time.Second, Err: errors.New("429")}
 	e, _ := rules.Fail(Entry{}, delivery("m1", t0), f, now, 0.99)
-	// What a store keeps is whole milliseconds.
+	// A store keeps whole milliseconds.
 	if kept := time.UnixMilli(e.RetryAt.UnixMilli()); kept.Before(now.Add(30 * time.Second)) {
 		t.Errorf("retry at %v, before %v", kept, now.Add(30*time.Second))
 	}
@@ -176,7 +176,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order, the rules of the state diagram hold.
+// The rules of the state diagram hold for any transitions in any order.
 func TestTransitionsKeepTheirInvariants(t *testing.T) {
 	classes := []job.Class{job.Transient, job.Throttled, job.ClassUnknown, job.Invalid, job.Rejected, job.Ambiguous}
 	rapid.Check(t, func(t *rapid.T) {
@@ -326,7 +326,7 @@ func TestAnotherPayloadIsAConflict(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Opened by a redrive that then halted: when it goes on, none of the time since was the job's.
+// A redrive opened the job, halted, and now goes on. The time between does not count against the job.
 func TestARedriveThatGoesOnGivesTheWholeTime(t *testing.T) {
 	t.Parallel()
 	d := delivery("m1", t0)

@@ -127,17 +127,19 @@ func TestDiscardAndRevoke(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	r := ledger.Rules{MaxRedrives: 3, Retention: time.Hour}
 	d := job.Delivery{Message: job.Message{ID: "m"}, Key: "k", Envelope: job.Envelope{Kind: "test"}}
-	if e, err := r.Discard(ledger.Entry{}, d, now); err != nil || e.Status != ledger.Terminal || e.Key != "k" || !e.TTL.Equal(now.Add(time.Hour)) {
+	by := ledger.Decision{At: now, By: "ada", Reason: "not wanted"}
+	if e, err := r.Discard(ledger.Entry{}, d, by, now); err != nil || e.Status != ledger.Terminal || e.Key != "k" || !e.TTL.Equal(now.Add(time.Hour)) {
 		t.Errorf("absent: %+v %v", e, err)
 	}
-	if e, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Done, Outcome: "sent"}, d, now); !errors.Is(err, ledger.ErrFinal) || e.Outcome != "sent" {
+	if e, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Done, Outcome: "sent"}, d, by, now); !errors.Is(err, ledger.ErrFinal) || e.Outcome != "sent" {
 		t.Errorf("final: %+v %v", e, err)
 	}
-	if _, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Isolated, LastClass: job.Ambiguous}, d, now); !errors.Is(err, ledger.ErrUndecidable) {
+	if e, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Isolated, LastClass: job.Ambiguous, Unresolved: true}, d, by, now); err != nil ||
+		e.Status != ledger.Terminal || len(e.Decisions) != 1 || e.Decisions[0].By != "ada" || e.Outcome == ledger.OutcomeDiscarded {
 		t.Errorf("ambiguous: %v", err)
 	}
 	var notYet *ledger.NotYetError
-	if _, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Running}, d, now); !errors.As(err, &notYet) {
+	if _, err := r.Discard(ledger.Entry{Version: 1, Status: ledger.Running}, d, by, now); !errors.As(err, &notYet) {
 		t.Errorf("running without a lease time: %v", err)
 	}
 	open := ledger.Entry{Version: 2, Status: ledger.Pending, Run: "r", Redrives: 2, Attempts: 5, BudgetFrom: 5}
@@ -167,7 +169,7 @@ func TestDiscardAndRevoke(t *testing.T) {
 	}
 }
 
-// A job that was put back by hand is not held against the run that sent it before.
+// Putting a job back by hand ends its connection to the run that sent it before.
 func TestReopeningClearsTheRun(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	r := ledger.Rules{MaxRedrives: 3}

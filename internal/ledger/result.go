@@ -8,7 +8,7 @@ import (
 	"acklast/internal/job"
 )
 
-// ConflictError: the delivery's payload is not that of the job whose key it has.
+// ConflictError: the delivery has the job's key, but another payload.
 type ConflictError struct {
 	Key string
 	// Entry and Delivery are the two digests.
@@ -26,15 +26,15 @@ func (e *NotYetError) Error() string {
 	return "next attempt is not before " + e.Until.UTC().Format(time.RFC3339Nano)
 }
 
-// RefusedError: the entry's condition refused a completion. Entry is what was found.
+// RefusedError: the entry's condition refused a completion. Entry is the entry as found.
 type RefusedError struct{ Entry Entry }
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("entry %s refused the write", e.Entry.Status)
 }
 
-// Refusal says what a refused completion means for the delivery with the given token. An entry that
-// carries the token was made final by a call of this same delivery whose answer was lost.
+// Refusal returns the result for the delivery with the given token after a refused completion. If the entry
+// carries the token, a call of this same delivery made it final, and the answer was lost.
 func (e Entry) Refusal(token string, now time.Time) job.Result {
 	err := &RefusedError{Entry: e}
 	switch {
@@ -52,12 +52,12 @@ func (e Entry) Refusal(token string, now time.Time) job.Result {
 	return job.Result{Verdict: job.Blocked, Err: err}
 }
 
-// NewerWait is how long a job waits whose entry a newer version of this program wrote: a roll-out lasts
+// NewerWait is how long a job waits if a newer version of this program wrote its entry. A roll-out lasts
 // minutes.
 const NewerWait = 15 * time.Minute
 
-// ResultOf says what the error of a run means for its delivery. It is the one place that turns the
-// ledger's errors into a result; an error that is none of them is a failed attempt.
+// ResultOf turns the error of a run into a result for its delivery. It is the one place that knows the ledger's
+// errors. Any other error is a failed attempt.
 func ResultOf(err error, token string, now time.Time) job.Result {
 	var refused *RefusedError
 	var notYet *NotYetError

@@ -9,18 +9,17 @@ import (
 // ConvictAt is how many counting strikes convict a delivery.
 const ConvictAt = 2
 
-// Strikes are the invocations that began to run a message's job and did not come back, as far as anybody
-// knows. They are kept under the message's id, because what kills the process may do so before the job's
-// key is known.
+// Strikes are the invocations that began to run a message's job and are not known to have ended. They are kept
+// under the message's id, because the process may die before the job's key is known.
 type Strikes struct {
-	// Kind is the job's kind, once there was a strike.
+	// Kind is the job's kind, if there was a strike.
 	Kind string
-	// Ends are the times at which those invocations end at the latest.
+	// Ends are the latest times at which those invocations end.
 	Ends []time.Time
 }
 
-// Counting returns how many strikes count: those whose invocation cannot be running any more, with
-// clocks that differ by up to skew.
+// Counting returns how many strikes count: those whose invocation cannot be running any more, if clocks differ
+// by up to skew.
 func (s Strikes) Counting(now time.Time, skew time.Duration) int {
 	n := 0
 	for _, end := range s.Ends {
@@ -31,8 +30,8 @@ func (s Strikes) Counting(now time.Time, skew time.Duration) int {
 	return n
 }
 
-// Contend counts a deferral by conflicting writes whose message cannot carry the count itself. It touches
-// nobody's claim.
+// Contend counts a deferral by conflicting writes if the message cannot carry the count itself. It changes no
+// claim.
 func (r Rules) Contend(e Entry, d job.Delivery, now time.Time) (Entry, error) {
 	if err := e.Conflict(d.Digest); err != nil {
 		return e, err

@@ -52,7 +52,7 @@ func TestOnlyWhatFailedComesBack(t *testing.T) {
 	if len(second.records) != 1 || second.records[0].Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("came back as %+v", second.records)
 	}
-	// SQS counts from the receive, which lies before the sighting: allow for that.
+	// SQS counts from the receive, which is earlier than the sighting: allow for that.
 	if after := second.at.Sub(first.at); after < 5*time.Second {
 		t.Errorf("came back after %v, before its visibility timeout", after)
 	}
@@ -236,7 +236,7 @@ func TestCapsHoldAndRecoveryLeavesRoomForSource(t *testing.T) {
 
 	f.send(job.Source, slices.Repeat([]string{"block"}, 6)...)
 	eventually(t, 10*time.Second, "source fills what is left", func() bool { return f.blockedNow()[source] == 1 })
-	// More has time to go wrong: the pollers run on for a while.
+	// Let the pollers run on, so that a late error would show.
 	for range 20 {
 		time.Sleep(maxIdle / 5)
 		if now := f.blockedNow(); now[source] > 1 || now[recovery] > 2 {

@@ -1,11 +1,11 @@
-// Package local is an AWS that runs inside the process: no account, no Docker. It serves SQS,
-// DynamoDB and the Lambda API, and runs the compiled worker, byte for byte the one that is deployed,
-// as real processes fed from real queues.
+// Package local is an AWS that runs inside the process, without an account and without Docker. It serves SQS,
+// DynamoDB and the Lambda API. It runs the compiled worker as real processes and feeds them from real queues.
+// The binary is the deployed one, byte for byte.
 //
-// StartAWS gives the services alone, with a stack's queues and tables. Start adds the worker
-// function: a Runtime API and a supervisor for its processes, and one poller for each lane, by the
-// rules AWS documents for an SQS event source. Faults come from here and never from hooks in the
-// worker: a process can be killed, stopped, or killed between its response and the acknowledgement.
+// StartAWS starts only the services, with a stack's queues and tables. Start also starts the worker function: a
+// Runtime API, a supervisor for its processes, and one poller for each lane. The pollers follow the rules that
+// AWS documents for an SQS event source. Faults come from this package and never from hooks in the worker: a
+// process can be killed, stopped, or killed between its response and the acknowledgement.
 //
 // All environments of one process share one engine's state. Give each its own stack name.
 package local
@@ -46,7 +46,7 @@ const (
 	Credential = "test"
 )
 
-// ErrPortInUse says that something else listens on the requested port.
+// ErrPortInUse: another program listens on the requested port.
 var ErrPortInUse = errors.New("port in use")
 
 // starting serializes the starts of engines: they share state, which each start writes to.
@@ -58,7 +58,7 @@ type AWS struct {
 	endpoint string
 	config   aws.Config // of the endpoint
 	engine   string     // the engine's own URL, without the front
-	data     string     // the URL of what serves queues and tables: the engine's, unless they live elsewhere
+	data     string     // the URL that serves queues and tables: the engine's, unless they live elsewhere
 	direct   aws.Config // of data
 	lambda   aws.Config // of the engine
 	urls     topology.QueueURLs
@@ -74,8 +74,7 @@ func StartAWS(ctx context.Context, stack string, settings topology.Settings, por
 	return startAWS(ctx, stack, settings, port, port != 0, "", own)
 }
 
-// startAWS is StartAWS, with a front before the engine or without one, and with queues and tables at
-// another endpoint if one is given.
+// startAWS is StartAWS with two options: a front before the engine, and another endpoint for queues and tables.
 func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string, own []job.Table) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
@@ -186,8 +185,8 @@ func (a *AWS) FunctionsEndpoint() string {
 // Names are the stack's names.
 func (a *AWS) Names() topology.Names { return a.names }
 
-// QueueURLs are the URLs of the stack's queues, as the engine names them. Their host and port are
-// always localhost:4566, whichever port it listens on; the SDK sends to the endpoint instead.
+// QueueURLs are the URLs of the stack's queues, as the engine returns them. Their host and port are always
+// localhost:4566, even if the engine listens on another port. The SDK ignores them and sends to its endpoint.
 func (a *AWS) QueueURLs() topology.QueueURLs { return a.urls }
 
 // AWSConfig is a configuration for SDK clients of this AWS, and of nothing else.
@@ -199,13 +198,29 @@ func (a *AWS) Close() error {
 	return nil
 }
 
-// front gives the engine, which picks its own port, a fixed one, and answers in its place what the
+// front gives the engine a fixed port, because the engine picks its own. It also answers the requests that the
 // engine does not know.
 type front struct {
 	url      string
 	mappings atomic.Pointer[http.Handler]
 	close    func()
 }
+
+// qualify splits a function's name with its alias, as the AWS CLI takes it ("name:alias"), into the two that the
+// engine knows.
+func qualify(u *url.URL) {
+	path, found := strings.CutPrefix(u.Path, functionsPath)
+	name, rest, _ := strings.Cut(path, "/")
+	bare, alias, named := strings.Cut(name, ":")
+	if !found || !named || strings.Contains(alias, ":") { // an ARN
+		return
+	}
+	query := u.Query()
+	query.Set("Qualifier", alias)
+	u.Path, u.RawPath, u.RawQuery = functionsPath+bare+"/"+rest, "", query.Encode()
+}
+
+const functionsPath = "/2015-03-31/functions/"
 
 func serveFront(port int, target string) (*front, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -221,12 +236,13 @@ func serveFront(port int, target string) (*front, error) {
 		return nil, err
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	quiet := discardLog() // clients that hang up are none of the user's business
+	quiet := discardLog() // the user need not read about clients that hang up
 	f := &front{url: "http://" + listener.Addr().String()}
 	engine := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host
+			qualify(r.Out.URL)
 		},
 		Transport: transport,
 		ErrorLog:  quiet,

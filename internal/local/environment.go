@@ -24,10 +24,10 @@ import (
 	"acklast/internal/worker"
 )
 
-// redriveMemoryMB is what the redrive function is told of its memory.
+// redriveMemoryMB is the memory size in the redrive function's environment.
 const redriveMemoryMB = 256
 
-// killGrace is how long the pollers may take to hear of the end of the processes.
+// killGrace is how long the pollers may take to notice that the processes have ended.
 const killGrace = time.Second
 
 // DefaultProcesses is how many worker processes run when a Config does not say.
@@ -43,26 +43,26 @@ type Config struct {
 	Kinds []job.Description
 	// Port is the port of the endpoint on 127.0.0.1; 0 takes any free one.
 	Port int
-	// DataEndpoint is where queues and tables live instead of here, for tests on another engine; only the
-	// Lambda API is the environment's own then. Port has to be 0.
+	// DataEndpoint is another engine's endpoint that serves queues and tables, for tests. The environment
+	// itself then serves only the Lambda API. Port has to be 0.
 	DataEndpoint string
 	// WorkerBinary is the path of the compiled worker.
 	WorkerBinary string
-	// RedriveBinary is the path of the compiled redrive function; "" runs none. It gets a second process,
-	// which can stop what the first one does.
+	// RedriveBinary is the path of the compiled redrive function; "" runs none. The function gets two
+	// processes, so that the second can stop what the first one does.
 	RedriveBinary string
 	// Redrive are the redrive function's numbers.
 	Redrive topology.Redrive
-	// Processes is how many worker processes run, and with it how many invocations can be in flight;
-	// 0 means DefaultProcesses.
+	// Processes is how many worker processes run; 0 means DefaultProcesses. It is also the largest number of
+	// invocations in flight.
 	Processes int
-	// WorkerEndpoint returns the AWS endpoint the worker is given, for a fault proxy in front of the
-	// engine's. Nil means the engine's own.
+	// WorkerEndpoint returns the AWS endpoint for the worker, such as a fault proxy in front of the engine's.
+	// Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
 	// Provider says what the fake provider can do. It runs beside the worker.
 	Provider fakeprovider.Options
-	// Environment are variables that the kinds read. They outrank those by which a kind finds the fake
-	// provider. Nothing of this process's own environment reaches a function.
+	// Environment are variables that the kinds read. They outrank the variables by which a kind finds the fake
+	// provider. No variable of this process's own environment reaches a function.
 	Environment map[string]string
 	// WorkerEnv returns the worker's own variables, which outrank all others. Nil means worker.Environment.
 	WorkerEnv func(urls topology.QueueURLs) map[string]string
@@ -70,7 +70,7 @@ type Config struct {
 	Functions []Function
 	// Logs receives what the functions write, line by line. Nil drops it.
 	Logs io.Writer
-	// Log receives what the environment itself has to say. Nil drops it.
+	// Log receives the environment's own messages. Nil drops them.
 	Log *slog.Logger
 	// Grace is how long Close lets invocations finish before it kills their processes; 0 means 5 s.
 	Grace time.Duration
@@ -82,7 +82,7 @@ type Action int
 const (
 	// Forward passes the response on.
 	Forward Action = iota
-	// KillBeforeAck kills the worker's process and drops the response: everything is committed and
+	// KillBeforeAck kills the worker's process and drops the response. Everything is committed then, and
 	// nothing is acknowledged.
 	KillBeforeAck
 )
@@ -92,7 +92,8 @@ type Invocation struct {
 	RequestID string
 	// Process is the number of the worker process, from 0, and PID its process id.
 	Process, PID int
-	// Lane and Records are what the invocation was made of. An event that is not SQS's has neither.
+	// Lane and Records are the queue and the messages of the event. Both are empty if the event did not come
+	// from SQS.
 	Lane    job.Queue
 	Records []events.SQSMessage
 	// Event and Response are the two payloads.
@@ -240,8 +241,8 @@ func (e *Environment) Close() error {
 		for _, f := range e.functions {
 			f.stop()
 		}
-		e.drain(killGrace) // the processes' end has failed what was left
-		e.stopInvoking()   // but for what none of them had been given yet
+		e.drain(killGrace) // the end of the processes fails all that were left
+		e.stopInvoking()   // except those that no process had received yet
 		e.polling.Wait()
 		for _, f := range e.functions {
 			f.api.close()
@@ -262,7 +263,7 @@ func (e *Environment) drain(atMost time.Duration) {
 	_ = e.worker.gate.drained(ctx)
 }
 
-// Pause stops a lane's receives. When it returns, none is in flight; invocations go on.
+// Pause stops a lane's receives. When it returns, no receive is in flight. Invocations go on.
 func (e *Environment) Pause(lane job.Queue) {
 	if p := e.pollers[lane]; p != nil {
 		p.pause()
@@ -276,8 +277,8 @@ func (e *Environment) Resume(lane job.Queue) {
 	}
 }
 
-// OnResponse has f called, perhaps by several goroutines at once, whenever the worker has answered
-// an invocation: after the commit and before the acknowledgement. Nil ends that.
+// OnResponse sets the function that is called after each answer of the worker: after the commit and before the
+// acknowledgement. Several goroutines may call f at once. Nil removes it.
 func (e *Environment) OnResponse(f func(Invocation) Action) {
 	hook := f
 	if f != nil {
@@ -305,20 +306,20 @@ func (e *Environment) laneOf(queueARN string) job.Queue {
 	return job.Unknown
 }
 
-// KillOnTimeout says whether a process is killed when its invocation takes longer than the
-// function's timeout, as Lambda does and as is the case at first. Either way the invocation has
-// failed by then; without the kill the process works on, as a machine would that was cut off.
+// KillOnTimeout sets whether a process is killed when its invocation exceeds the function's timeout. It is at
+// first, as on Lambda. The invocation has failed in both cases. Without the kill the process goes on working,
+// like a machine that lost its network.
 func (e *Environment) KillOnTimeout(kill bool) {
 	e.worker.api.mu.Lock()
 	defer e.worker.api.mu.Unlock()
 	e.worker.api.spare = !kill
 }
 
-// PIDs are the process ids of the worker's processes by their number; 0 stands for one that is
-// being restarted.
+// PIDs returns the process ids of the worker's processes, by process number. 0 means that the process is being
+// restarted.
 func (e *Environment) PIDs() []int { return e.worker.pids() }
 
-// FunctionPIDs is PIDs for the named function; nil when there is none of that name.
+// FunctionPIDs is PIDs for the named function. It returns nil if there is no such function.
 func (e *Environment) FunctionPIDs(name string) []int {
 	for _, f := range e.functions {
 		if f.name == name {
@@ -328,7 +329,7 @@ func (e *Environment) FunctionPIDs(name string) []int {
 	return nil
 }
 
-// Invoking are the numbers of the worker processes that are at work on an invocation.
+// Invoking returns the numbers of the worker processes that have an invocation.
 func (e *Environment) Invoking() []int {
 	e.worker.api.mu.Lock()
 	defer e.worker.api.mu.Unlock()
@@ -341,8 +342,8 @@ func (e *Environment) Invoking() []int {
 	return busy
 }
 
-// Kill kills one worker process, at whatever it is doing, and returns when it is dead and its
-// invocation has failed. It is started again.
+// Kill kills one worker process at any point of its work. It returns when the process is dead and its
+// invocation has failed. The supervisor then starts the process again.
 func (e *Environment) Kill(process int) { e.worker.processes[process].end() }
 
 // KillAll is Kill for all of them.
@@ -363,15 +364,14 @@ func (e *Environment) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Suspend stops one worker process where it is, until Continue or its death. The function's timeout
-// still kills it.
+// Suspend stops one worker process until Continue is called or the process dies. The function's timeout still
+// kills it.
 func (e *Environment) Suspend(process int) { e.worker.processes[process].signal(nil, stopGroup) }
 
 // Continue undoes Suspend.
 func (e *Environment) Continue(process int) { e.worker.processes[process].signal(nil, continueGroup) }
 
-// KillFunction kills every process of a further function, at whatever it is doing, and returns when they
-// are dead and their invocations have failed. They are started again.
+// KillFunction kills every process of another function, like KillAll for the worker.
 func (e *Environment) KillFunction(name string) {
 	for _, f := range e.functions {
 		if f.name == name {

@@ -32,7 +32,8 @@ import (
 )
 
 func TestCloseLeavesNothing(t *testing.T) {
-	// What the engine starts once and for all, and what tests that wait for their turn have.
+	// The engine starts some goroutines only once, and parallel tests have their own. Start both before
+	// counting.
 	warm, err := StartAWS(t.Context(), newStack(), quick(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func TestCloseLetsInvocationsFinish(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The engine's state outlives it in this process, so a second look shows what became of it.
+	// The engine's state stays in this process after Close, so a second environment can read it.
 	again, err := StartAWS(t.Context(), f.Names().Stack, patient(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -384,7 +385,8 @@ func TestNoOrphans(t *testing.T) {
 const envParent = "ACKLAST_TEST_PARENT"
 
 func parentMain() {
-	// All processes hang in an invocation. One that waits for work would see its Runtime API go.
+	// All processes hang in an invocation. A process that waits for work would exit when its Runtime API
+	// closes.
 	var hanging sync.WaitGroup
 	hanging.Add(3)
 	report := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hanging.Done() }))
@@ -413,7 +415,7 @@ func parentMain() {
 	time.Sleep(time.Minute) // to be killed long before
 }
 
-// alive reports whether a process runs; one that is dead and not yet reaped does not.
+// alive reports whether a process runs. A dead process that is not yet reaped does not run.
 func alive(pid int) bool {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 		state := stat[bytes.LastIndexByte(stat, ')')+2]

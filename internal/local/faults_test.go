@@ -41,8 +41,9 @@ func TestDeathMidInvocationFailsTheBatchAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnseenDeathWhileIdle kills the process behind the supervisor's back. The next invocation may
-// be handed to it before its exit shows, and then fails, but none is swallowed until its timeout.
+// TestUnseenDeathWhileIdle kills the process without the supervisor. The engine may hand the next invocation to
+// the dead process before its exit is noticed. That invocation fails, but no invocation hangs until its
+// timeout.
 func TestUnseenDeathWhileIdle(t *testing.T) {
 	t.Parallel()
 	f := start(t, patient(), processes(1))
@@ -79,8 +80,8 @@ func TestDeathWhileIdleLosesNothing(t *testing.T) {
 	}
 }
 
-// TestNoWorkForADoomedProcess has two processes ask for work; what comes once the first is about to
-// be killed goes to the second.
+// TestNoWorkForADoomedProcess lets two processes ask for work and marks the first one for killing. The next
+// invocation goes to the second.
 func TestNoWorkForADoomedProcess(t *testing.T) {
 	t.Parallel()
 	a, err := StartAWS(t.Context(), newStack(), patient(), 0)
@@ -173,7 +174,7 @@ func TestTimeoutWithoutKillFailsTheBatchAndSparesTheProcess(t *testing.T) {
 	if next.pid != seen.pid {
 		t.Errorf("served by process %d, want %d still", next.pid, seen.pid)
 	}
-	// The answer came too late to count: the message comes back.
+	// The answer came too late to count, so the message comes back.
 	if again := f.await(t, 15*time.Second, id, 2); again.records[0].Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("came back as %+v", again.records)
 	}

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// startLimit is how long the processes may take to ask for work for the first time.
+	// startLimit is how long the processes may take until their first request for work.
 	startLimit = 30 * time.Second
-	// engineGrace is what the engine's own timeout lies above the function's. The Runtime API keeps
-	// the function's; the engine's is there in case that should ever fail.
+	// engineGrace is the difference between the engine's own timeout and the function's. The Runtime API
+	// enforces the function's timeout. The engine's is a second guard, for the case that this fails.
 	engineGrace = 10 * time.Second
 )
 
@@ -35,15 +35,15 @@ type Function struct {
 	Binary string
 	// Timeout is the function's timeout, in whole seconds.
 	Timeout time.Duration
-	// MemoryMB is what the function is told of its memory; nothing holds it to that.
+	// MemoryMB is the memory size in the function's environment. Nothing enforces it.
 	MemoryMB int
 	// Processes is how many run; 0 means one.
 	Processes int
 	// Env is the function's environment, to which Lambda's own variables are added.
 	Env map[string]string
-	// EnvFor returns further variables, of what is known only once the queues are there. It may be nil.
+	// EnvFor returns further variables that depend on the queues' URLs. It may be nil.
 	EnvFor func(urls topology.QueueURLs) map[string]string
-	// EndpointFor returns the AWS endpoint the function is given, for a fault proxy in front of the
+	// EndpointFor returns the AWS endpoint for the function, such as a fault proxy in front of the
 	// environment's own. Nil means the environment's own.
 	EndpointFor func(endpoint string) string
 
@@ -139,8 +139,8 @@ func createFunction(ctx context.Context, cfg aws.Config, f Function) error {
 	return nil
 }
 
-// environment is the whole environment of one process: Lambda's variables, those that lead the SDK
-// here and nowhere else, and the function's own. Ours does not leak into it.
+// environment is the whole environment of one process: Lambda's variables, the variables that lead the SDK to
+// this AWS and nowhere else, and the function's own. No variable of our own process is added.
 func (f Function) environment(process int) []string {
 	env := map[string]string{
 		"AWS_LAMBDA_FUNCTION_NAME":        f.Name,
@@ -172,7 +172,7 @@ func (f Function) environment(process int) []string {
 	return list
 }
 
-// ready waits until every process is in working order, or one has exited before it ever was.
+// ready waits until every process is in working order. It returns an error if a process exits before that.
 func (f *function) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -210,8 +210,8 @@ func (f *function) stop() {
 	f.running.Wait()
 }
 
-// Invoke invokes a function of this AWS and returns what it answered. An error of the function is an
-// error here, with the answer as its text.
+// Invoke invokes a function of this AWS and returns its answer. If the function fails, Invoke returns an error
+// with the answer as its text.
 func (a *AWS) Invoke(ctx context.Context, name string, payload []byte) ([]byte, error) {
 	out, err := lambda.NewFromConfig(a.config, func(o *lambda.Options) { o.RetryMaxAttempts = 1 }).
 		Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: payload})

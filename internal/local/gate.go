@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// gate admits invocations: never more at once than there are worker processes in working order, and
-// first come, first served, so that no lane can push in front of the other.
+// gate admits invocations in the order in which they ask, and never more at once than there are worker
+// processes in working order. So neither lane can overtake the other.
 //
-// The two numbers have one owner each. The supervisor owns capacity (a process counts from its first
-// request for work until it exits or is given up), the pollers own inFlight.
+// Each of the two numbers has one owner. The supervisor owns capacity: a process counts from its first request
+// for work until it exits or is given up. The pollers own inFlight.
 type gate struct {
 	mu       sync.Mutex
 	capacity int
@@ -22,7 +22,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{changed: make(chan struct{})} }
 
-// acquire waits for its turn. Every successful acquire needs one release.
+// acquire waits until the gate admits the caller. Every successful acquire needs one release.
 func (g *gate) acquire(ctx context.Context) error {
 	turn := make(chan struct{})
 	g.mu.Lock()
@@ -61,7 +61,7 @@ func (g *gate) add(n int) {
 	g.settle()
 }
 
-// hold admits nothing more until open is called.
+// hold stops admissions until open is called.
 func (g *gate) hold() { g.setHeld(true) }
 func (g *gate) open() { g.setHeld(false) }
 
@@ -97,7 +97,7 @@ func (g *gate) await(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// settle admits whoever may go now. The caller holds mu.
+// settle admits as many waiting callers as capacity allows. The caller holds mu.
 func (g *gate) settle() {
 	for !g.held && g.inFlight < g.capacity && len(g.waiting) > 0 {
 		g.inFlight++

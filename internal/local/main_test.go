@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 
 var stacks atomic.Int64
 
-// newStack returns a name nobody else has: every engine of a process shares its state.
+// newStack returns a unique name, because all engines of a process share their state.
 func newStack() string { return fmt.Sprintf("t%d-%d", os.Getpid(), stacks.Add(1)) }
 
 // quick are settings with the shortest times that Lambda's and SQS's whole seconds allow.
@@ -122,7 +122,7 @@ func (f *fixture) url(lane job.Queue) *string {
 	return aws.String(f.QueueURLs().Source)
 }
 
-// send sends the bodies and returns their ids. They arrive as one batch where they fit into one.
+// send sends the bodies and returns their ids. Bodies that fit into one batch arrive as one batch.
 func (f *fixture) send(lane job.Queue, bodies ...string) []string {
 	f.t.Helper()
 	f.Pause(lane)
@@ -138,7 +138,7 @@ func (f *fixture) send(lane job.Queue, bodies ...string) []string {
 	return ids
 }
 
-// counts are the messages that wait (also delayed ones) and those in flight.
+// counts returns how many messages wait, delayed ones included, and how many are in flight.
 func (f *fixture) counts(lane job.Queue) (waiting, inFlight int) {
 	f.t.Helper()
 	out, err := f.sqs.GetQueueAttributes(context.Background(), &sqs.GetQueueAttributesInput{

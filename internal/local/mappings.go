@@ -7,7 +7,7 @@ import (
 	"acklast/internal/job"
 )
 
-// mappingsPath is where Lambda's API has the event source mappings.
+// mappingsPath is the path of event source mappings in Lambda's API.
 const mappingsPath = "/2015-03-31/event-source-mappings"
 
 // mapping is an event source mapping as Lambda's API shows it.
@@ -19,9 +19,9 @@ type mapping struct {
 	BatchSize      int
 }
 
-// mappings serves what of Lambda's API is about the pollers, which are ours and unknown to the engine:
-// listing them, and enabling and disabling one. So a lane is paused here as it is on AWS. A mapping's
-// UUID is the name of its lane.
+// mappings serves the part of Lambda's API that controls the pollers: it lists, enables and disables event
+// source mappings. The engine does not know our pollers, so it cannot answer. Thus a lane is paused here as it
+// is on AWS. A mapping's UUID is the name of its lane.
 func (e *Environment) mappings() http.Handler {
 	mux := http.NewServeMux()
 	list := func(w http.ResponseWriter, _ *http.Request) {
@@ -29,7 +29,7 @@ func (e *Environment) mappings() http.Handler {
 			"EventSourceMappings": []mapping{e.mapping(job.Source), e.mapping(job.Recovery)},
 		})
 	}
-	mux.HandleFunc("GET "+mappingsPath, list) // clients differ in the slash
+	mux.HandleFunc("GET "+mappingsPath, list) // some clients send the slash, others do not
 	mux.HandleFunc("GET "+mappingsPath+"/{$}", list)
 	mux.HandleFunc("PUT "+mappingsPath+"/{uuid}", func(w http.ResponseWriter, r *http.Request) {
 		lane := job.Queue(r.PathValue("uuid"))
@@ -74,5 +74,5 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that hung up needs no answer
+	_ = json.NewEncoder(w).Encode(body) // if the client has hung up, nobody reads the answer
 }

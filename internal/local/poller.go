@@ -18,8 +18,8 @@ import (
 	"acklast/internal/topology"
 )
 
-// An empty queue is asked again after minIdle, then less and less often, down to every maxIdle. The
-// engine's long polls would not do: they do not wake for a message whose delay or visibility ends.
+// An empty queue is asked again after minIdle, then less and less often, down to every maxIdle. The engine's
+// long polls cannot replace this: they do not notice when a message's delay or invisibility ends.
 const (
 	minIdle = 10 * time.Millisecond
 	maxIdle = 100 * time.Millisecond
@@ -27,8 +27,8 @@ const (
 	afterTrouble = time.Second
 )
 
-// poller is the event source mapping of one lane: it receives, invokes, and deletes what the
-// function confirmed. What is not deleted comes back when its visibility timeout ends.
+// poller is the event source mapping of one lane: it receives, invokes, and deletes the messages that the
+// function confirmed. A message that is not deleted comes back when its visibility timeout ends.
 type poller struct {
 	lane     job.Queue
 	queueURL string
@@ -58,8 +58,8 @@ func newPoller(lane job.Queue, queueURL, queueARN, function string, limit int, s
 	}
 }
 
-// run polls until ctx ends, then waits for what is in flight. The end of invoking gives that up too,
-// but still deletes what is confirmed.
+// run polls until ctx ends, then waits for the invocations in flight. When invoking ends too, run stops
+// waiting, but still deletes the confirmed messages.
 func (p *poller) run(ctx, invoking context.Context) {
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()
@@ -119,8 +119,9 @@ func (p *poller) leave() {
 	<-p.slots
 }
 
-// gather receives one batch: what is there, or with a batch window what comes until it ends. A
-// batch that was begun is returned whatever ends the gathering, also with an error.
+// gather receives one batch. Without a batch window it takes the messages that are there; with one it also
+// takes those that arrive until the window ends. A batch that has begun is returned in any case, also together
+// with an error.
 func (p *poller) gather(ctx context.Context) ([]types.Message, error) {
 	messages, err := p.receive(ctx, p.batch)
 	if len(messages) == 0 || p.window == 0 {
@@ -139,8 +140,8 @@ func (p *poller) gather(ctx context.Context) ([]types.Message, error) {
 	return messages, nil
 }
 
-// receive takes at most limit messages, and none from a paused lane. It is never cut off: the
-// messages of an answer that nobody reads stay invisible until their visibility timeout ends.
+// receive takes at most limit messages, and none from a paused lane. It ignores cancellation: if nobody read
+// the answer, its messages would stay invisible until their visibility timeout ends.
 func (p *poller) receive(ctx context.Context, limit int) ([]types.Message, error) {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
@@ -159,7 +160,7 @@ func (p *poller) receive(ctx context.Context, limit int) ([]types.Message, error
 	return out.Messages, nil
 }
 
-// pause returns when no receive is in flight any more and none will begin before resume.
+// pause returns when no receive is in flight and none can begin before resume.
 func (p *poller) pause() {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
@@ -183,8 +184,8 @@ func (p *poller) resume() {
 	}
 }
 
-// deliver invokes the function with a batch, in more than one event if it is too large for one, and
-// deletes what is confirmed.
+// deliver invokes the function with a batch and deletes the confirmed messages. A batch that is too large for
+// one event is split.
 func (p *poller) deliver(ctx context.Context, messages []types.Message) {
 	events, err := split(messages, p.queueARN, topology.MaxPayloadBytes)
 	if err != nil {

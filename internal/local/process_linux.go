@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// processAttributes also has the kernel kill the process when we die without a chance to.
+// processAttributes also makes the kernel kill the process when ours is killed and cannot do it.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -6,5 +6,5 @@ import "syscall"
 
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// stopped cannot be asked of every system; the signal has been sent.
+// stopped always returns true, because there is no portable way to ask. The signal has been sent.
 func stopped(int) bool { return true }

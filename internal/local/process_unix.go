@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A worker process leads a group of its own, so that what it starts can be signalled with it. A
-// signal that finds nobody is fine: the process has just exited.
+// A worker process leads its own process group, so that a signal also reaches the processes that it starts. An
+// error of a signal is ignored: the process has just exited.
 
 func killGroup(pid int)     { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 func continueGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGCONT) }

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// providerTimeout is how long one call to the provider may take, at most.
+	// providerTimeout is the longest time that one call to the provider may take.
 	providerTimeout = 5 * time.Second
-	// providerWindow is the key window that is told of a provider that never forgets.
+	// providerWindow is the key window in the settings when the provider never forgets a key.
 	providerWindow = 24 * time.Hour
 )
 
-// providerEnvironment are the variables by which a kind finds the fake provider. They are the ones that
-// the kind reminder.send reads; another kind finds a fake provider if it reads them too.
+// providerEnvironment returns the variables by which a kind finds the fake provider. They are the variables of
+// the kind reminder.send. Another kind finds the fake provider if it reads them too.
 func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topology.Settings) map[string]string {
-	// Two thirds of an attempt, so that the claim has time before the call. An attempt has no more than
-	// what an invocation is sure to have left when it starts a record.
+	// Take two thirds of an attempt, so that the claim has time before the call. An attempt may have only the
+	// time that remains of an invocation when its last record starts.
 	timeout := min(s.AttemptTime, s.StartMargin-s.HandoverMargin) * 2 / 3
 	env := map[string]string{
 		"ACKLAST_PROVIDER":              "http",

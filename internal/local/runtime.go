@@ -22,14 +22,14 @@ const (
 	headerDeadline  = "Lambda-Runtime-Deadline-Ms"
 )
 
-// runtimeAPI is the Lambda Runtime API that the worker's processes talk to. It stands between them
-// and the engine's own, which notices neither a process's death nor its silence:
+// runtimeAPI is the Lambda Runtime API that the worker's processes talk to. It stands between them and the
+// engine's own Runtime API, which notices neither a process's death nor its silence:
 //
 //	engine ─next─▶ pull ─hand out─▶ session (one life of one process) ─▶ process
 //	engine ◀─response or error─ session ◀─ process, or its exit, or the function's timeout
 //
-// Requests for work to the engine outlive the process they were made for. An invocation that the
-// engine hands out after that process died goes to the next process that asks, so none is swallowed.
+// A request for work to the engine outlives the process for which it was made. If the engine answers it after
+// that process has died, the next process that asks gets the invocation. So no invocation is lost.
 type runtimeAPI struct {
 	upstream string // the engine's Runtime API of this function
 	timeout  time.Duration
@@ -48,7 +48,7 @@ type runtimeAPI struct {
 	lives      int           // sessions ever opened
 	waiting    []*session    // processes that asked for work, longest wait first
 	pulling    int           // requests for work at the engine
-	orphans    []*invocation // handed out by the engine when no process waited any more
+	orphans    []*invocation // handed out by the engine when no process was waiting
 	onResponse func(Invocation) Action
 	spare      bool // let a process live past the function's timeout
 }
@@ -78,7 +78,7 @@ func newRuntimeAPI(engine, function string, timeout time.Duration, processes int
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.server = &http.Server{Handler: a.routes(), ErrorLog: discardLog(), ReadHeaderTimeout: time.Minute}
 	a.tasks.Go(func() { _ = a.server.Serve(listener) }) // always ErrServerClosed
-	// The engine refuses to invoke a function whose Runtime API nobody ever called.
+	// The engine refuses to invoke a function until a request to its Runtime API has come in.
 	if err := a.post("none", "response", nil); err != nil {
 		a.close()
 		return nil, fmt.Errorf("register function %s: %w", function, err)
@@ -109,7 +109,7 @@ func (a *runtimeAPI) routes() http.Handler {
 	return mux
 }
 
-// close ends every request. What a process still asks afterwards fails.
+// close ends every request. Later requests of a process fail.
 func (a *runtimeAPI) close() {
 	a.mu.Lock() // handOut starts nothing more
 	a.cancel()
@@ -122,9 +122,9 @@ func (a *runtimeAPI) close() {
 	a.client.CloseIdleConnections()
 }
 
-// handOut gives waiting processes the work there is, and asks the engine for as much as the others
-// need. From here on an invocation is answered by its process, by its exit, or by the timeout,
-// whichever comes first. The caller holds mu.
+// handOut gives the available invocations to waiting processes, and asks the engine for as many more as the
+// remaining processes need. After that, an invocation is answered by its process, by the exit of the process,
+// or by the timeout, whichever comes first. The caller holds mu.
 func (a *runtimeAPI) handOut() {
 	if a.ctx.Err() != nil {
 		return
@@ -208,7 +208,7 @@ func (a *runtimeAPI) pullOnce() (*invocation, error) {
 	return &invocation{id: id, header: header, payload: payload, pulled: time.Now()}, nil
 }
 
-// post sends a result to the engine, again if need be: an invocation whose result got lost would last
+// post sends a result to the engine, and repeats it after an error: an invocation without a result would last
 // until the engine's own timeout. The engine ignores the second copy of a result.
 func (a *runtimeAPI) post(id, result string, body []byte) (err error) {
 	for range 3 {

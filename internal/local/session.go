@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// session is one life of one process, from its start to its exit. The process finds it by the path
-// in its AWS_LAMBDA_RUNTIME_API, so a request of a dead process is never taken for its successor's.
+// session is one life of one process, from its start to its exit. Its path is part of the process's
+// AWS_LAMBDA_RUNTIME_API, so a request of a dead process is never mistaken for one of its successor.
 type session struct {
 	api     *runtimeAPI
 	path    string
 	process int
 	signal  func()           // kills the process
-	work    chan *invocation // holds what the session was given, until it is written out
+	work    chan *invocation // held until the invocation for the process is written out
 	done    chan struct{}    // closed when the process has exited and its invocation has failed
 
-	// All below: api.mu.
+	// api.mu guards the fields below.
 	ended   bool
 	asked   bool // has ever asked for work
 	doomed  bool // about to be killed
@@ -50,7 +50,7 @@ func (s *session) started(pid int) {
 	s.pid = pid
 }
 
-// next hands the process its next invocation, and waits for one.
+// next waits for the next invocation and hands it to the process.
 func (s *session) next(w http.ResponseWriter, r *http.Request) {
 	a := s.api
 	a.mu.Lock()
@@ -84,7 +84,7 @@ func (s *session) next(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	w.Header().Set(headerDeadline, strconv.FormatInt(time.Now().Add(a.timeout).UnixMilli(), 10))
-	_, _ = w.Write(inv.payload) // a process that cannot read it is dead or will time out
+	_, _ = w.Write(inv.payload) // a process that cannot read it is dead, or its invocation will time out
 }
 
 // settle ends the current invocation, if id is the current one; it reports whether it was.
@@ -102,7 +102,7 @@ func (s *session) response(w http.ResponseWriter, r *http.Request) {
 	a, id := s.api, r.PathValue("id")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the process died while it answered: its exit fails the invocation
+		return // the process died while it answered; its exit fails the invocation
 	}
 	a.mu.Lock()
 	hook, current, pid := a.onResponse, s.current, s.pid
@@ -125,8 +125,7 @@ func (s *session) failure(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r.PathValue("id"), "error", body)
 }
 
-// answer passes a result on. One that comes too late counts for nothing, as on AWS, but the process
-// is told nothing of it and lives on.
+// answer passes a result on. A late result is ignored, as on AWS. The process gets no error and lives on.
 func (s *session) answer(w http.ResponseWriter, id, result string, body []byte) {
 	a := s.api
 	a.mu.Lock()
@@ -146,7 +145,7 @@ func (s *session) initError(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// kill kills the process. It first sees to it that no work is given to it any more.
+// kill kills the process, after making sure that it gets no more work.
 func (s *session) kill() {
 	a := s.api
 	a.mu.Lock()
@@ -157,9 +156,9 @@ func (s *session) kill() {
 	s.signal()
 }
 
-// timedOut kills the process whose invocation has taken longer than the function's timeout; its exit
-// then fails the invocation. A process that is to be spared no longer counts as in working order
-// until it asks for work again.
+// timedOut kills the process whose invocation exceeded the function's timeout. The exit of the process then
+// fails the invocation. If KillOnTimeout is off, the process lives on and leaves the gate's capacity until it
+// asks for work again.
 func (s *session) timedOut(inv *invocation) {
 	a := s.api
 	reason := fmt.Sprintf("Task timed out after %.2f seconds", a.timeout.Seconds())

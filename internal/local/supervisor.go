@@ -18,9 +18,10 @@ import (
 const (
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
-	// outputGrace is how long a dead process's output may stay open: a child of its own can hold it.
+	// outputGrace is how long a dead process's output may stay open, because a child of the process can keep it
+	// open.
 	outputGrace = 200 * time.Millisecond
-	// lastLines is how much of a process's output an error about it quotes, in bytes.
+	// lastLines is how many bytes of a process's output are quoted in an error about it.
 	lastLines = 2 << 10
 )
 
@@ -32,7 +33,8 @@ type process struct {
 	api    *runtimeAPI
 	logs   io.Writer
 	log    *slog.Logger
-	// stillborn receives the exit of a life that never asked for work, if there is room.
+	// stillborn receives the exit error of a process that never asked for work. It is dropped if the channel is
+	// full.
 	stillborn chan error
 
 	mu      sync.Mutex
@@ -73,12 +75,12 @@ func (p *process) live(ctx context.Context) (asked bool) {
 
 	exit := p.start(ctx, cmd, s)
 	if exit == nil {
-		_ = cmd.Wait() // the state says it better
+		_ = cmd.Wait() // the process's state says more
 		exit = errors.New(cmd.ProcessState.String())
 		p.mu.Lock()
 		p.pid, p.session = 0, nil
 		p.mu.Unlock()
-		killGroup(cmd.Process.Pid) // what it started does not outlive it
+		killGroup(cmd.Process.Pid) // also end the processes that it started
 		out.flush()
 	}
 	asked = s.end(exit)
@@ -95,8 +97,8 @@ func (p *process) live(ctx context.Context) (asked bool) {
 	return asked
 }
 
-// start starts the process unless ctx has ended. It holds the lock, so that whoever signals finds
-// either no process or the whole of it.
+// start starts the process unless ctx has ended. It holds the lock, so that signal sees the process either not
+// started or fully started.
 func (p *process) start(ctx context.Context, cmd *exec.Cmd, s *session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +113,8 @@ func (p *process) start(ctx context.Context, cmd *exec.Cmd, s *session) error {
 	return nil
 }
 
-// signal signals the process and everything it started, if it runs, and if it is still in the given
-// life; nil is whichever it is in.
+// signal signals the process and everything it started, if it runs. With a life given, it signals only if the
+// process is still in that life.
 func (p *process) signal(life *session, send func(pid int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

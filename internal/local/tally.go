@@ -10,12 +10,12 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// Duplicate is the name under which a Tally counts deliveries that found their job final. The worker
-// logs them as acknowledged, with KeyDuplicate.
+// Duplicate is the name under which a Tally counts deliveries that found their job final. The worker logs them
+// as acknowledged, with KeyDuplicate.
 const Duplicate = "duplicate"
 
-// Tally is a writer that reads the worker's log and counts what became of each job's deliveries. It is
-// safe for concurrent use.
+// Tally is a writer that reads the worker's log and counts the outcomes of each job's deliveries. It is safe
+// for concurrent use.
 type Tally struct {
 	mu   sync.Mutex
 	seen map[string]map[string]int // key, outcome
@@ -24,7 +24,7 @@ type Tally struct {
 // NewTally returns an empty tally.
 func NewTally() *Tally { return &Tally{seen: map[string]map[string]int{}} }
 
-// Write takes whole lines of a log. Lines that are not about a delivery are passed over.
+// Write takes whole lines of a log. It skips lines that are not about a delivery.
 func (t *Tally) Write(lines []byte) (int, error) {
 	for line := range bytes.Lines(lines) {
 		t.read(line)
@@ -53,7 +53,7 @@ func (t *Tally) read(line []byte) {
 	t.seen[key][outcome]++
 }
 
-// Of returns how many of the job's deliveries came to each outcome.
+// Of returns how many of the job's deliveries had each outcome.
 func (t *Tally) Of(key string) map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

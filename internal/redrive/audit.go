@@ -210,10 +210,10 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	resp := Response{Audit: []AuditRecord{}}
 	collect := func(r Record) error {
 		line, err := decode[AuditRecord](r)
-		if !req.Payload {
+		if !req.WithBody {
 			line.Payload = nil
 		}
-		if line.Part == 0 || req.Payload {
+		if line.Part == 0 || req.WithBody {
 			resp.Audit = append(resp.Audit, line)
 		}
 		return err
@@ -229,7 +229,7 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		}
 	case req.Message != "" && run != "":
 		err = s.table.Query(ctx, pkAudit(run, req.Message), req.Message+"#", collect)
-		if err == nil && req.Payload {
+		if err == nil && req.WithBody {
 			var m archived
 			m, err = unarchive(resp.Audit)
 			resp.Body = m.Body
@@ -249,7 +249,7 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 			if err := s.table.Query(ctx, pkAudit(p.ID, p.Replacement.Message), p.Replacement.Message+"#", collect); err != nil {
 				return resp, err
 			}
-			if req.Payload {
+			if req.WithBody {
 				if err := s.showBody(ctx, &p); err != nil {
 					return resp, err
 				}

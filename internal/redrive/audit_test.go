@@ -144,10 +144,106 @@ func TestStopOneRun(t *testing.T) {
 		if cohorts != 3 {
 			t.Errorf("%d cohorts, want 3", cohorts)
 		}
-		if sw := b.must(redrive.Request{Action: "list"}).Switch; sw != nil {
+		if sw := b.must(redrive.Request{Action: "status"}).Switch; sw != nil {
 			t.Errorf("the switch was thrown: %+v", sw)
 		}
 		b.onSend = nil
 		b.wantDone(b.must(redrive.Request{Action: "run", Run: plan.Run}).Run, map[redrive.Ending]int{redrive.Succeeded: 60})
 	})
+}
+
+// A decision by selection takes the count that its author expects, and decides each job once.
+func TestDecideBySelection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i := range 7 {
+			b.isolated(fmt.Sprint("j", i), job.Ambiguous)
+		}
+		b.put(job.DLQ, b.queues[job.DLQ][0].Message) // a copy
+		b.isolated("other", job.Transient)
+		r := redrive.Request{Action: "decide", Decision: ledger.NotSent, Select: &redrive.Filter{Classes: []job.Class{job.Ambiguous}}, Count: 7, By: "ada", Reason: "the provider was down"}
+		b.refused(r, "selects 8 messages, and the request confirms 7")
+		if e := b.entry("j0"); e.Decided != "" {
+			t.Errorf("decided %s although refused", e.Decided)
+		}
+		r.Count = 8
+		for _, result := range b.must(r).Results {
+			if result.Result != "decided" {
+				t.Errorf("%s: %s, %s", result.Job, result.Result, result.Why)
+			}
+		}
+		for i := range 7 {
+			if e := b.entry(fmt.Sprint("j", i)); e.Decided != ledger.NotSent || len(e.Decisions) != 1 {
+				t.Errorf("j%d: decided %q, %d decisions, want one", i, e.Decided, len(e.Decisions))
+			}
+		}
+		if got := steps(b.must(redrive.Request{Action: "audit", Job: key("j3")}).Audit); !slices.Equal(got, []string{"decided ada"}) {
+			t.Errorf("audit %q", got)
+		}
+		r.Job = key("j3")
+		b.refused(r, "takes ids or a selection, not both")
+	})
+}
+
+// A job's key stands for its message, wherever one is asked for.
+func TestKeysStandForMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(20)
+		id := b.queues[job.DLQ][7].ID
+		if shown := b.must(redrive.Request{Action: "inspect", Job: key("j0007")}).Message; shown.ID != id {
+			t.Errorf("shown %s, want %s", shown.ID, id)
+		}
+		got := b.must(redrive.Request{Action: "run", Job: key("j0007"), By: "ada", Reason: "r"}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1})
+		b.put(job.DLQ, b.queues[job.DLQ][8].Message)
+		results := b.must(redrive.Request{Action: "discard", Jobs: []string{keyOf(b.queues[job.DLQ][8].Message), key("never")}, By: "ada", Reason: "r"}).Results
+		said := map[string]int{}
+		for _, r := range results {
+			said[r.Result]++
+		}
+		if said["discarded"] != 2 || said["not-seen"] != 1 {
+			t.Errorf("results %+v, want both messages of the one job discarded, and the other not seen", results)
+		}
+	})
+}
+
+// An ambiguous job whose message is gone is ended by its entry.
+func TestDiscardOfAJobWithoutAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Ambiguous)
+		saved := b.queues[job.DLQ][0]
+		saved.visible = time.Now().Add(time.Hour) // somebody hides it
+		r := redrive.Request{Action: "discard", Jobs: []string{key("a")}, By: "ada", Reason: "r"}
+		if got := b.must(r).Results; got[0].Result != "not-seen" {
+			t.Errorf("hidden: %+v, want not-seen", got)
+		}
+		b.queues[job.DLQ] = nil
+		if got := b.must(r).Results; got[0].Result != "discarded" {
+			t.Errorf("gone: %+v, want discarded", got)
+		}
+		if e := b.entry("a"); e.Status != ledger.Terminal {
+			t.Errorf("entry %s, want terminal", e.Status)
+		}
+	})
+}
+
+// What an action does nothing with might have been meant to keep something from happening.
+func TestUnusedFieldsAreRefused(t *testing.T) {
+	b := newBench(t)
+	b.isolated("a", job.Transient)
+	for why, r := range map[string]redrive.Request{
+		"stop does nothing with plan":                  {Action: "stop", Plan: "p-1"},
+		"plan does nothing with messages":              {Action: "plan", Select: all, Messages: []string{"m"}, By: "a", Reason: "b"},
+		"approve does nothing with ratePerSecond":      {Action: "approve", Plan: "p", RatePerSecond: 1, By: "a", Reason: "b"},
+		"discard does nothing with message, open":      {Action: "discard", Message: "m", Open: true, By: "a", Reason: "b"},
+		"status does nothing with select":              {Action: "status", Select: all},
+		"count belongs to an open plan":                {Action: "plan", Select: all, Count: 3, By: "a", Reason: "b"},
+		"list names every message, withBody shows one": {Action: "inspect", WithBody: true},
+		"one message, and takes no selection":          {Action: "inspect", Message: "m", Select: all},
+	} {
+		b.refused(r, why)
+	}
 }

@@ -56,6 +56,8 @@ type candidate struct {
 	entry   ledger.Entry
 	// lookErr is why the entry could not be read.
 	lookErr error
+	// noRoom says that the message has no memory, and no room for one.
+	noRoom bool
 	// replaced says that the body is not the one that the message failed with, but one that needs an approval.
 	replaced bool
 }
@@ -165,15 +167,18 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		}
 		return Redrive, "named by id", why
 	}
+	if c.noRoom && e.Status != ledger.Isolated {
+		guard = "jobs whose message has no room for a record of why it was isolated, and whose entry does not say it"
+	}
 	switch {
 	case keyless:
-		return Redrive, "it has no entry; the worker reads it again", ""
+		return Redrive, "it has no entry; the worker reads it again", guard
 	case e.Version == 0:
-		return Redrive, "the ledger does not know it yet", ""
+		return Redrive, "the ledger does not know it yet", guard
 	case e.Status != ledger.Isolated:
-		return Redrive, "its entry is open, perhaps by a send that was not confirmed", ""
+		return Redrive, "its entry is open, perhaps by a send that was not confirmed", guard
 	}
-	return Redrive, "it is isolated", ""
+	return Redrive, "it is isolated", guard
 }
 
 func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }

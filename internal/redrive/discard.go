@@ -6,26 +6,32 @@ import (
 	"acklast/internal/ledger"
 	"context"
 	"errors"
+	"maps"
 	"slices"
-	"strings"
 )
 
-// maxDiscards is how many messages one request discards: each is read whole into the audit.
+// maxDiscards is how many messages one request discards or decides: each discarded one is read whole into the audit.
 const maxDiscards = 500
 
+// discard ends jobs for good, by their messages' ids, by their keys, or by a selection with its count.
 func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	if err := s.free(ctx, ""); err != nil {
 		return Response{}, err
 	}
-	ids := slices.Compact(slices.Sorted(slices.Values(req.Messages)))
+	wanted := map[string]bool{} // ids and keys that were not seen yet
+	for _, id := range slices.Concat(req.Messages, req.Jobs) {
+		wanted[id] = true
+	}
 	if req.Select != nil {
-		selected, err := s.selected(ctx, req)
+		items, err := s.selected(ctx, req)
 		if err != nil {
 			return Response{}, err
 		}
-		ids = selected
-	} else if len(ids) == 0 || len(ids) > maxDiscards {
-		return Response{}, refuse("discard takes 1 to %d message ids, not %d, or a selection with its count", maxDiscards, len(ids))
+		for _, it := range items {
+			wanted[it.id] = true
+		}
+	} else if len(wanted) == 0 || len(wanted) > maxDiscards {
+		return Response{}, refuse("discard takes 1 to %d messages or jobs, not %d, or a selection with its count", maxDiscards, len(wanted))
 	}
 	now := s.now().UTC()
 	run := "d-" + now.Format("20060102-150405-") + short(s.newID())
@@ -35,38 +41,69 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	if err := s.record(ctx, []AuditRecord{s.deed(req, run, auditDiscarded)}); err != nil {
 		return Response{}, err
 	}
-	missing := map[string]bool{}
-	for _, id := range ids {
-		missing[id] = true
-	}
-	resp := Response{}
+	resp := Response{Discard: run}
+	byKey := len(req.Jobs) > 0 // then every message may be one of them, such as a copy
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		if missing[m.ID] {
-			delete(missing, m.ID)
+		key := ""
+		if byKey {
+			key = s.readBody(ctx, m).read.Key
+		}
+		if wanted[m.ID] || key != "" && slices.Contains(req.Jobs, key) {
+			delete(wanted, m.ID)
+			delete(wanted, key)
 			r, err := s.discardOne(ctx, req, run, m)
 			resp.Results = append(resp.Results, r)
 			if err != nil {
 				return false, err
 			}
 		}
-		return len(missing) > 0, nil
+		return byKey || len(wanted) > 0, nil
 	})
-	if len(missing) == 0 {
+	if len(wanted) == 0 && !byKey {
 		sc.Partial = ""
 	}
-	for _, id := range ids {
-		if missing[id] {
-			resp.Results = append(resp.Results, Result{Message: id, Result: "not-seen", Why: sc.Partial})
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		r := Result{Message: id, Result: "not-seen", Why: sc.Partial}
+		if slices.Contains(req.Jobs, id) && err == nil {
+			r, err = s.discardEntry(ctx, req, run, id, sc)
 		}
+		resp.Results = append(resp.Results, r)
 	}
 	resp.Scan = &sc
 	return resp, err
 }
 
-// selected are the ids of what a discard's selection selects. Its count has to be confirmed.
-func (s *Service) selected(ctx context.Context, req Request) ([]string, error) {
-	if len(req.Messages) > 0 {
-		return nil, refuse("discard takes message ids or a selection, not both")
+// discardEntry ends a job whose message is not on the DLQ any more, by its entry alone.
+func (s *Service) discardEntry(ctx context.Context, req Request, run, key string, sc Scan) (Result, error) {
+	if sc.Partial != "" { // its message may be there
+		return Result{Job: key, Result: "not-seen", Why: sc.Partial}, nil
+	}
+	e, err := s.ledger.Update(ctx, key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
+		if e.Status != ledger.Isolated {
+			return e, errKept
+		}
+		return s.rules.Discard(e, job.Delivery{Key: key}, s.decision(req, ledger.Drop), s.now())
+	})
+	switch {
+	case errors.Is(err, errKept):
+		return Result{Job: key, Result: "not-seen", Why: "it has no message on the DLQ, and no isolated entry"}, nil
+	case err != nil:
+		return Result{Job: key, Result: "unsure", Why: job.SafeText(err.Error())}, err
+	}
+	line := AuditRecord{Run: run, Message: key, At: s.now().UTC(), What: auditDiscarded, Job: key, By: req.By, Reason: req.Reason, Status: e.Status, Generation: e.Redrives,
+		Why: "its entry alone: no message on the DLQ has its key"}
+	return Result{Job: key, Result: "discarded", Why: line.Why}, s.record(ctx, []AuditRecord{line})
+}
+
+// decision is what the request decides of a job.
+func (s *Service) decision(req Request, what ledger.DecisionKind) ledger.Decision {
+	return ledger.Decision{At: s.now().UTC(), By: req.By, What: what, Reason: req.Reason}
+}
+
+// selected are the messages that a selection selects. Its count has to be confirmed.
+func (s *Service) selected(ctx context.Context, req Request) ([]item, error) {
+	if len(req.Messages)+len(req.Jobs) > 0 || req.Job != "" {
+		return nil, refuse("%s takes ids or a selection, not both", req.Action)
 	}
 	if err := req.Select.check(); err != nil {
 		return nil, err
@@ -76,39 +113,35 @@ func (s *Service) selected(ctx context.Context, req Request) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case len(items) == 0 || len(items) != req.Count:
-		return nil, refuse("the selection selects %d messages, and the request confirms %d; %d of about %d messages seen", len(items), req.Count, sc.Seen, sc.Holds)
+		return nil, refuse("the selection selects %d messages, and the request confirms %d; %s", len(items), req.Count, sc.says())
 	case len(items) > maxDiscards:
 		return nil, refuse("the selection selects %d messages, more than %d: narrow it", len(items), maxDiscards)
 	}
-	ids := make([]string, len(items))
-	for i, it := range items {
-		ids[i] = it.id
-	}
-	return ids, nil
+	return items, nil
 }
 
 // discardOne ends one job: audit with the payload, then the entry, then the message.
 func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
 	c := s.joined(ctx, m)
-	if c.lookErr != nil {
-		return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(c.lookErr.Error())}, nil
-	}
-	refused := func(why string) Result { return Result{Message: m.ID, Result: "refused", Why: why} }
+	refused := func(why string) Result { return Result{Message: m.ID, Job: c.read.Key, Result: "refused", Why: why} }
 	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
-	if a == InProgress || a == NeedsDecision && c.entry.Version > 0 {
+	switch a {
+	case InProgress:
 		return refused(why), nil
+	case Unsure:
+		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: why}, nil
 	}
 	line := AuditRecord{
 		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.names.DLQ,
 		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Status: c.entry.Status, Generation: c.entry.Redrives,
 	}
 	if err := s.archive(ctx, line, m.Message); err != nil { // before anything is done
-		return Result{Message: m.ID, Result: "unsure"}, err
+		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure"}, err
 	}
 	// A message that conflicts with its entry says nothing about the entry's job.
 	if c.read.Key != "" && !c.conflicts() {
 		e, err := s.ledger.Update(ctx, c.read.Key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
-			return s.rules.Discard(e, delivery(m.Message, c, run), s.now())
+			return s.rules.Discard(e, delivery(m.Message, c, run), s.decision(req, ledger.Drop), s.now())
 		})
 		var notYet *ledger.NotYetError
 		switch {
@@ -117,34 +150,12 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
 			return refused(err.Error()), nil
 		default:
-			return Result{Message: m.ID, Result: "unsure", Why: job.SafeText(err.Error())}, err
+			return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: job.SafeText(err.Error())}, err
 		}
 	}
 	if err := s.queues.Delete(ctx, job.DLQ, []job.Message{m.Message})[0]; err != nil {
-		return Result{Message: m.ID, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
+		return Result{Message: m.ID, Job: c.read.Key, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
 	}
 	line.What, line.At = auditDiscarded, s.now().UTC()
-	return Result{Message: m.ID, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
-}
-
-// decideJob records what somebody decided of an ambiguous job, on its entry and in the audit.
-func (s *Service) decideJob(ctx context.Context, req Request) (Response, error) {
-	if strings.TrimSpace(req.Job) == "" {
-		return Response{}, refuse("decide needs a job: its key")
-	}
-	e, err := s.ledger.Update(ctx, req.Job, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
-		return s.rules.Decide(e, ledger.Decision{At: s.now().UTC(), By: req.By, What: req.Decision, Reason: req.Reason})
-	})
-	if errors.Is(err, ledger.ErrUndecidable) {
-		if e.Version == 0 {
-			return Response{}, refuse("there is no job %s", req.Job)
-		}
-		return Response{Entry: &e}, refuse("%v", err)
-	}
-	if err != nil {
-		return Response{}, err
-	}
-	line := s.deed(req, req.Job, auditDecided)
-	line.Job, line.Why, line.Status = req.Job, string(req.Decision), e.Status
-	return Response{Entry: &e}, s.record(ctx, []AuditRecord{line})
+	return Result{Message: m.ID, Job: c.read.Key, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
 }

@@ -42,6 +42,8 @@ type world struct {
 	sentAt []time.Time
 	// sentTo are those messages.
 	sentTo []job.Message
+	// strikes are those of messages, by their ids.
+	strikes map[string]ledger.Strikes
 	// run is what becomes of a job that arrives on the recovery lane; nil leaves it there.
 	run func(w *world, m job.Message)
 	// longest is the longest visibility that a receive asked for.
@@ -123,6 +125,14 @@ func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
 		return nil
 	})
 	return e, err
+}
+
+func (w *world) ReadStrikes(_ context.Context, message string) (s ledger.Strikes, err error) {
+	err = w.call("ledger.strikes", func() error {
+		s = w.strikes[message]
+		return nil
+	})
+	return s, err
 }
 
 func (w *world) Update(_ context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (e ledger.Entry, err error) {

@@ -88,7 +88,11 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (f Filter) named(id string) bool { return slices.Contains(f.Messages, id) }
+// named says whether a message is selected by its id or by its job's key, and not only by what it has in common with
+// others.
+func (f Filter) named(id, key string) bool {
+	return slices.Contains(f.Messages, id) || key != "" && slices.Contains(f.Keys, key)
+}
 
 func (f Filter) matches(it item, now time.Time) bool {
 	in := func(n int, contains bool) bool { return n == 0 || contains }
@@ -99,7 +103,7 @@ func (f Filter) matches(it item, now time.Time) bool {
 		in(len(f.Kinds), slices.Contains(f.Kinds, it.kind)) &&
 		in(len(f.Keys), slices.Contains(f.Keys, it.key)) &&
 		in(len(f.Subjects), slices.Contains(f.Subjects, it.subject)) &&
-		in(len(f.Messages), f.named(it.id)) &&
+		in(len(f.Messages), slices.Contains(f.Messages, it.id)) &&
 		in(len(f.Fingerprints), slices.Contains(f.Fingerprints, it.fingerprint)) &&
 		strings.Contains(strings.ToLower(it.error), strings.ToLower(f.ErrorText)) &&
 		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)

@@ -57,7 +57,7 @@ func TestANewerRunIsRefusedByName(t *testing.T) {
 func TestEveryAnswerNamesTheVersion(t *testing.T) {
 	b := newBench(t)
 	b.deps.Version = "1.2.3"
-	if got := b.must(redrive.Request{Action: "list"}).Version; got != "1.2.3" {
+	if got := b.must(redrive.Request{Action: "status"}).Version; got != "1.2.3" {
 		t.Errorf("version %q, want 1.2.3", got)
 	}
 }

@@ -158,7 +158,11 @@ func (s *Service) giveBack(ctx context.Context, run string) error {
 	return nil
 }
 
+// status tells how far a plan or a run is; of none, it lists all.
 func (s *Service) status(ctx context.Context, req Request) (Response, error) {
+	if req.Run == "" && req.Plan == "" {
+		return s.list(ctx)
+	}
 	if req.Run == "" && req.Plan != "" {
 		p, _, err := s.readPlan(ctx, req.Plan)
 		if err != nil {
@@ -218,7 +222,7 @@ func (s *Service) index(ctx context.Context) ([]indexed, error) {
 // maxListed is how many runs are listed, newest first.
 const maxListed = 50
 
-func (s *Service) list(ctx context.Context, _ Request) (Response, error) {
+func (s *Service) list(ctx context.Context) (Response, error) {
 	all, err := s.index(ctx)
 	if err != nil {
 		return Response{}, err

@@ -317,7 +317,7 @@ func TestTheSwitchIsReadBeforeARunExists(t *testing.T) {
 		b.must(redrive.Request{Action: "stop", By: "bob", Reason: "incident"})
 		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "bob: incident")
 		b.refused(redrive.Request{Action: "run", Plan: plan.ID, Begin: true}, "bob: incident")
-		for _, r := range []redrive.Request{{Action: "list"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
+		for _, r := range []redrive.Request{{Action: "status"}, {Action: "inspect"}, {Action: "status", Plan: plan.ID}, planOf(all)} {
 			if got := b.ask(t.Context(), r); got.Switch == nil || !got.Switch.On || got.Switch.By != "bob" {
 				t.Errorf("%s does not name the switch: %+v", r.Action, got.Switch)
 			}
@@ -696,7 +696,7 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 		_, _ = b.try(t.Context(), redrive.Request{Action: "run", Plan: plan.ID})
 		b.onSend, b.fault = nil, nil
 		time.Sleep(b.Numbers.LockLease)
-		listed := b.must(redrive.Request{Action: "list"}).Runs
+		listed := b.must(redrive.Request{Action: "status"}).Runs
 		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
 			t.Errorf("listed %+v, want one that was interrupted", listed)
 		}
@@ -859,5 +859,77 @@ func TestAnIsolatedJobIsNotForeign(t *testing.T) {
 	groups := b.must(redrive.Request{Action: "inspect"}).Groups
 	if len(groups) != 1 || groups[0].Class != job.Rejected || groups[0].Actions[redrive.Redrive] != 1 {
 		t.Errorf("groups %+v, want one rejected job to redrive", groups)
+	}
+}
+
+// SQS moves a message without a word of why. Strikes under its id tell that it killed the worker: it is not decoded,
+// and needs its approval.
+func TestAConvictThatSQSMovedIsToldByItsStrikes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := b.put(job.DLQ, job.Message{Body: body("killer")})
+		b.put(job.DLQ, job.Message{Body: body("other")})
+		b.strikes = map[string]ledger.Strikes{id: {Kind: "test", Ends: []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)}}}
+		read := testKind("test", job.RunLate)
+		b.kinds = job.NewCatalogue(job.Kind{Description: read.Description, Read: func(payload []byte) (job.Contents, error) {
+			if strings.Contains(string(payload), "killer") {
+				t.Error("the body of a convict was decoded")
+			}
+			return read.Read(payload)
+		}})
+		shown := b.must(redrive.Request{Action: "inspect", Message: id}).Message
+		if shown.Class != job.Crashed || shown.Cause != job.CauseCrash {
+			t.Errorf("class %s, cause %s, want crashed", shown.Class, shown.Cause)
+		}
+		plan := b.must(planOf(all)).Plan
+		if plan.Actions[redrive.Redrive] != 2 || plan.Approval != "jobs of class crashed" {
+			t.Errorf("actions %v, approval %q, want one for the crashed job", plan.Actions, plan.Approval)
+		}
+		b.refused(redrive.Request{Action: "run", Plan: plan.ID}, "needs an approval")
+		b.approved(plan)
+		b.run = completes(map[string]int{})
+		b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltPeople, "")
+		if n := len(b.sentAt); n != 2 {
+			t.Errorf("%d sent, want both", n)
+		}
+	})
+}
+
+// One strike convicts nobody, and strikes that cannot be read make the message unsure.
+func TestStrikesThatConvictNobody(t *testing.T) {
+	b := newBench(t)
+	id := b.put(job.DLQ, job.Message{Body: body("a")})
+	b.strikes = map[string]ledger.Strikes{id: {Kind: "test", Ends: []time.Time{time.Now()}}}
+	if plan := b.must(planOf(all)).Plan; plan.Actions[redrive.Redrive] != 1 || plan.Approval != "" {
+		t.Errorf("actions %v, approval %q, want it redriven without one", plan.Actions, plan.Approval)
+	}
+	b.fault = func(call string) (error, error) {
+		if call == "ledger.strikes" {
+			return errOutage, nil
+		}
+		return nil, nil
+	}
+	b.refused(planOf(all), "1 unsure (its entry cannot be read: its strikes: outage)")
+}
+
+// A full list of attributes has no room for our word of why a message is here. Where no isolated entry tells it either, the
+// message may be a convict's.
+func TestAMessageWithoutRoomAndEntryNeedsAnApproval(t *testing.T) {
+	b := newBench(t)
+	ten := map[string]job.Attribute{}
+	for i := range 10 {
+		ten[fmt.Sprint("a", i)] = job.Attribute{Type: "String", String: "x"}
+	}
+	b.put(job.DLQ, job.Message{Body: body("unknown"), Attributes: ten})
+	plan := b.must(planOf(all)).Plan
+	if !strings.Contains(plan.Approval, "no room for a record") {
+		t.Errorf("approval %q, want one", plan.Approval)
+	}
+	b.queues[job.DLQ] = nil
+	b.isolated("known", job.Transient)
+	m := b.queues[job.DLQ][0]
+	m.Memory, m.Attributes = job.Memory{}, ten
+	if plan := b.must(planOf(all)).Plan; plan.Actions[redrive.Redrive] != 1 || plan.Approval != "" {
+		t.Errorf("isolated by its entry: actions %v, approval %q, want none", plan.Actions, plan.Approval)
 	}
 }

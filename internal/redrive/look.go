@@ -99,7 +99,16 @@ func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
 		sc := Scan{Partial: "run " + l.Run + " is going on and answers for the DLQ; nothing was received"}
 		return s.statusOf(ctx, l.Run, Response{Scan: &sc})
 	}
-	if req.Message != "" {
+	one := req.Message != "" || req.Job != ""
+	switch {
+	case req.WithBody && !one:
+		return Response{}, refuse("list names every message, withBody shows one: name it by message or job")
+	case one && (req.Select != nil || req.List):
+		return Response{}, refuse("inspect shows one message, and takes no selection beside it")
+	case req.After != "" && !req.List:
+		return Response{}, refuse("after is the page of a list")
+	}
+	if one {
 		return s.show(ctx, req)
 	}
 	f := Filter{All: true}
@@ -158,7 +167,7 @@ func (s *Service) listed(items []item, after string) (list []Listed, next string
 }
 
 func (s *Service) show(ctx context.Context, req Request) (Response, error) {
-	m, sc, err := s.find(ctx, req.Message)
+	m, sc, err := s.find(ctx, req.Message, req.Job)
 	if err != nil {
 		return Response{Scan: &sc}, err
 	}
@@ -174,7 +183,7 @@ func (s *Service) show(ctx context.Context, req Request) (Response, error) {
 	if c.readErr != nil {
 		view.Unreadable = job.SafeText(c.readErr.Error())
 	}
-	if req.Payload {
+	if req.WithBody {
 		view.Body = m.Body
 	}
 	if c.entry.Version > 0 {

@@ -21,13 +21,13 @@ const (
 // mend plans to send a message of the DLQ with another body. It changes nothing before somebody else approved
 // that body and the plan's run reopens the entry.
 func (s *Service) mend(ctx context.Context, req Request) (Response, error) {
-	if req.Message == "" || req.Body == "" {
-		return Response{}, refuse("mend needs a message and its new body")
+	if (req.Message == "") == (req.Job == "") || req.Body == "" {
+		return Response{}, refuse("mend needs a message or a job, and its new body")
 	}
 	if err := s.free(ctx, ""); err != nil {
 		return Response{}, err
 	}
-	m, sc, err := s.find(ctx, req.Message)
+	m, sc, err := s.find(ctx, req.Message, req.Job)
 	if err != nil {
 		return Response{Scan: &sc}, err
 	}

@@ -71,7 +71,7 @@ func TestMendAndRun(t *testing.T) {
 			t.Errorf("%d on the DLQ, want the 3 others", n)
 		}
 		// Both bodies and the diff stay in the audit.
-		audit := b.must(redrive.Request{Action: "audit", Plan: plan.ID, Payload: true})
+		audit := b.must(redrive.Request{Action: "audit", Plan: plan.ID, WithBody: true})
 		if audit.Plan.Replacement.Diff != plan.Replacement.Diff {
 			t.Errorf("the audit's diff is %q", audit.Plan.Replacement.Diff)
 		}
@@ -140,7 +140,7 @@ func TestMendIsRefused(t *testing.T) {
 		"it would not be sent: remove":                mendOf(done, more("done")),
 		"an external call was made with the old body": mendOf(unresolved, more("u")),
 		"was not seen on the DLQ":                     mendOf("m-x", more("a")),
-		"needs a message and its new body":            {Action: "mend", Message: rejected, By: "a", Reason: "b"},
+		"needs a message or a job":                    {Action: "mend", Message: rejected, By: "a", Reason: "b"},
 		"the mended body cannot be sent":              mendOf(rejected, strings.Repeat("x", 1<<20+1)),
 		"needs a name":                                {Action: "mend", Message: rejected, Body: more("a")},
 	} {
@@ -278,7 +278,7 @@ func TestResendAfterALostAnswer(t *testing.T) {
 		run := b.discards(id)
 		plan := b.must(redrive.Request{Action: "resend", Run: run, Message: id, By: "ada", Reason: "r"}).Plan
 		b.approved(plan)
-		b.half = func(call string) (error, error) { return nil, errOutage }
+		b.half = func(string) (error, error) { return nil, errOutage }
 		b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltCall, "nothing of a cohort was confirmed")
 		effects := map[string]int{}
 		b.half, b.run = nil, completes(effects)

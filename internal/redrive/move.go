@@ -49,7 +49,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 		if d.body != nil {
 			m.Body = d.body.Body
 		}
-		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(m)}
+		st := &moved{Received: m, target: d.targets[m.ID], body: d.s.readBody(ctx, m)}
 		st.body.replaced = d.mended()
 		st.key, st.digest = st.body.read.Key, st.body.digest(m.Body)
 		if st.key != "" && keys[st.key] { // one message of a job at a time
@@ -135,9 +135,9 @@ func (d *drive) tookIn(st *moved, before bool) {
 	}
 }
 
-// maxFollowed is how many of its newest jobs a run of an open plan keeps to be judged by: more than the lanes' backlog
-// limit and its window, so that none is dropped before it ran.
-const maxFollowed = 10_000
+// following is how many of its newest jobs a run of an open plan keeps to be judged by: more than the lanes hold and its
+// window needs, so that few are dropped before they ran.
+func (d *drive) following() int { return 2*d.s.numbers.BacklogLimit + d.s.numbers.Window }
 
 // follow keeps a job that was sent, so that its ending is asked for.
 func (d *drive) follow(st *moved, newly bool) {
@@ -154,11 +154,11 @@ func (d *drive) follow(st *moved, newly bool) {
 	j := &sentJob{Watched: Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary}, digest: st.digest}
 	d.jobs[st.key] = j
 	d.window = append(d.window, j)
-	if d.pass != nil && len(d.window) > maxFollowed {
-		for _, old := range d.window[:maxFollowed/2] {
+	if most := d.following(); d.pass != nil && len(d.window) > most {
+		for _, old := range d.window[:most/2] {
 			delete(d.jobs, old.Job)
 		}
-		d.window = append([]*sentJob(nil), d.window[maxFollowed/2:]...)
+		d.window = slices.Clone(d.window[most/2:])
 	}
 }
 
@@ -270,7 +270,7 @@ func (d *drive) line(st *moved, what Step) AuditRecord {
 // open decides once more, by the entry as it is now, and opens it.
 func (d *drive) open(ctx context.Context, st *moved) {
 	c := st.body
-	named := d.plan.Select.named(st.ID)
+	named := d.plan.Select.named(st.ID, st.key)
 	override := named && d.plan.ApprovedBy != ""
 	st.memory = st.Memory
 	if st.memory.MessageID == "" {
@@ -288,6 +288,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
+	if c.lookErr != nil {
+		st.err, st.why = c.lookErr, job.SafeText(c.lookErr.Error())
+		return
+	}
 	if st.key == "" {
 		keyless()
 		return
@@ -301,7 +305,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	}
 	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
-		if st.Memory.Class == job.Crashed && c.unread().read.Key == "" {
+		if c.memory.Class == job.Crashed && c.unread().read.Key == "" {
 			return e, errStranger
 		}
 		if d.sent[st.ID] { // only its deletion is missing

@@ -54,7 +54,7 @@ func (s *Service) planOpen(ctx context.Context, req Request) (Response, error) {
 
 // pass is one pass of an open plan's run over the DLQ.
 //
-// It is complete when it has seen as many messages as SQS counted at its start, or when for a while nothing new was
+// It is complete when it has seen as many messages as SQS counted at its start and a receive brought nothing new, or when for a while nothing new was
 // received and the counts showed nothing that it has not seen. Counts are approximate: so is "all seen".
 type pass struct {
 	began time.Time
@@ -84,7 +84,11 @@ func (d *drive) nextPass(ctx context.Context) error {
 	return nil
 }
 
-func (p *pass) over(most int) bool { return p.old >= p.holds || p.idle >= most || p.quiet }
+// over says whether the pass gives nothing more. A count that is reached is not believed while receives bring new messages:
+// it may have been too small.
+func (p *pass) over(most int) bool {
+	return p.old >= p.holds && p.idle > 0 || p.idle >= most || p.quiet
+}
 
 // saw notes a message, and says whether the pass sees it for the first time.
 func (p *pass) saw(m job.Message) bool {
@@ -152,7 +156,7 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) {
 }
 
 // admit decides whether an open plan covers a message: it matches, was isolated before the plan was made, would be
-// redriven or removed, and is not of a class that needs an approval by name and did not get it. What an earlier
+// redriven or removed, and needs no approval of its own, by its class or otherwise. What an earlier
 // round began with is finished whatever it says.
 func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
 	c := d.s.joined(ctx, m)
@@ -165,13 +169,13 @@ func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
 		t := it.target()
 		return &t
 	}
-	it.action, _, _ = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
+	it.action, _, it.guard = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
 	since := m.SentAt
 	if c.entry.Status == ledger.Isolated {
 		since = c.entry.IsolatedAt
 	}
 	switch {
-	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), !since.Before(d.plan.At):
+	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), it.guard != "", !since.Before(d.plan.At):
 		return nil
 	case c.entry.Run == d.run.ID && c.entry.Status == ledger.Isolated: // this run's own failure
 		return nil

@@ -24,6 +24,9 @@ func (s *Service) plan(ctx context.Context, req Request) (Response, error) {
 	if req.Select == nil {
 		return Response{}, refuse(`the selection is empty: name classes, kinds, keys, subjects, messages, errors or ages, or say "all": true`)
 	}
+	if req.Count != 0 && !req.Open {
+		return Response{}, refuse("count belongs to an open plan: a plan has the messages that it selects")
+	}
 	if req.Open {
 		return s.planOpen(ctx, req)
 	}

@@ -36,6 +36,8 @@ import (
 // Ledger is what a redrive uses of the ledger's store.
 type Ledger interface {
 	Get(ctx context.Context, key string) (ledger.Entry, error)
+	// ReadStrikes reads the invocations that died with a message.
+	ReadStrikes(ctx context.Context, messageID string) (ledger.Strikes, error)
 	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
 }
 

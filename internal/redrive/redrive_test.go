@@ -253,9 +253,9 @@ func TestRate(t *testing.T) {
 				b.run = completes(map[string]int{})
 				seconds := 30
 				if rate > 100 {
-					seconds = 6
+					seconds = 3
 				}
-				total := rate*(seconds+4) + b.Numbers.Canary
+				total := rate*(seconds+2) + b.Numbers.Canary
 				for i := range total {
 					b.isolated(fmt.Sprint("j", i), job.Transient)
 				}
@@ -521,8 +521,8 @@ func TestApproval(t *testing.T) {
 func TestAliases(t *testing.T) {
 	b := newBench(t)
 	approver := map[string]bool{"approve": true, "discard": true, "decide": true}
-	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "list": true, "census": true, "kinds": true}
-	if len(redrive.Actions()) != 19 {
+	reads := map[string]bool{"audit": true, "explain": true, "inspect": true, "status": true, "census": true, "kinds": true}
+	if len(redrive.Actions()) != 18 {
 		t.Errorf("actions %q", redrive.Actions())
 	}
 	for _, action := range redrive.Actions() {
@@ -559,7 +559,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		b.refused(r, why)
 	}
-	for _, raw := range []string{`{"action":"plan","selekt":{"all":true}}`, `{"action":"list"} {}`, `[]`, ``, `{"action":"list","by":7}`} {
+	for _, raw := range []string{`{"action":"plan","selekt":{"all":true}}`, `{"action":"status"} {}`, `[]`, ``, `{"action":"status","by":7}`} {
 		if got, err := b.Handle(t.Context(), json.RawMessage(raw)); err != nil || got.Refused == "" {
 			t.Errorf("%q: %+v, %v", raw, got, err)
 		}
@@ -659,14 +659,17 @@ func TestDiscard(t *testing.T) {
 		for _, r := range got.Results {
 			results[r.Message] = r.Result
 		}
-		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "refused", claimed: "refused", foreign: "discarded", big: "discarded", "m-x": "not-seen"}
+		want := map[string]string{bad: "discarded", plain: "discarded", ambiguous: "discarded", claimed: "refused", foreign: "discarded", big: "discarded", "m-x": "not-seen"}
 		if fmt.Sprint(results) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", results, want)
 		}
 		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
-		if b.on(job.DLQ) != 2 {
+		if e := b.entry("b"); e.Status != ledger.Terminal || len(e.Decisions) != 1 || e.Decisions[0].What != ledger.Drop || e.Decisions[0].By != "ada" {
+			t.Errorf("the ambiguous job is %s with decisions %+v, want ada's to drop it", e.Status, e.Decisions)
+		}
+		if b.on(job.DLQ) != 1 {
 			t.Errorf("%d left", b.on(job.DLQ))
 		}
 		// The audit gives back every byte, also of what did not fit one item.
@@ -676,10 +679,10 @@ func TestDiscard(t *testing.T) {
 				run = strings.TrimPrefix(r.SK, "run#")
 			}
 		}
-		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: big, Payload: true}); shown.Body != string(noise) {
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: big, WithBody: true}); shown.Body != string(noise) {
 			t.Errorf("the audit gives back %d bytes that are not the %d that were discarded", len(shown.Body), len(noise))
 		}
-		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: foreign, Payload: true}); shown.Body != "what is this" {
+		if shown := b.must(redrive.Request{Action: "audit", Run: run, Message: foreign, WithBody: true}); shown.Body != "what is this" {
 			t.Errorf("the audit gives back %q", shown.Body)
 		}
 		// A second copy of the discarded job does not run, and is removed by a redrive.
@@ -702,12 +705,15 @@ func TestDecide(t *testing.T) {
 	if plan := b.must(planOf(all)).Plan; plan.Actions[redrive.Redrive] != 1 || !strings.Contains(plan.Approval, "ambiguous") {
 		t.Errorf("decided: %+v", plan)
 	}
-	decide.Decision = ledger.Drop
-	if got := b.must(decide); got.Entry.Status != ledger.Terminal || len(got.Entry.Decisions) != 2 {
+	decide.Decision = ledger.Sent
+	if got := b.must(decide); got.Entry.Status != ledger.Done || len(got.Entry.Decisions) != 2 {
 		t.Errorf("%+v", got.Entry)
 	}
-	decide.Decision = "perhaps"
-	b.refused(decide, "decision refused")
+	b.refused(decide, "only an isolated ambiguous job is decided")
+	for _, what := range []ledger.DecisionKind{"perhaps", "", ledger.Drop} {
+		decide.Decision = what
+		b.refused(decide, "discard ends a job that is not wanted any more")
+	}
 }
 
 // refusingSQS refuses every entry of a batch.
@@ -761,66 +767,72 @@ func TestForbiddenSendAborts(t *testing.T) {
 // done, nothing is lost and every effect happens once.
 func TestRandomFailures(t *testing.T) {
 	for seed := range uint64(150) {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			effects := map[string]int{}
-			b.run = completes(effects)
-			b.Numbers.CanaryWait = time.Minute
-			const jobs = 25
-			for i := range jobs {
-				b.isolated(fmt.Sprint("j", i), job.Transient)
-			}
-			bad := b.malformed()
-			plan := b.must(planOf(all)).Plan
-			r := rand.New(rand.NewPCG(seed, 1))
-			share := 0.02 + 0.2*r.Float64()
-			b.fault = func(call string) (before, after error) {
-				err := fmt.Errorf("%s: %w", call, ledger.ErrUnavailable)
-				switch x := r.Float64(); {
-				case x < share/2:
-					return err, nil
-				case x < share:
-					return nil, err
-				}
-				return nil, nil
-			}
-			b.half = b.fault
-			var got *redrive.Run
-			for round := range 300 {
-				if round == 40 {
-					b.fault, b.half = nil, nil // the outage ends
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-				resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
-				if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
-					resp, err = b.try(ctx, redrive.Request{Action: "run", Run: plan.Run})
-				}
-				cancel()
-				if err == nil && resp.Run != nil && resp.Run.State == redrive.Done {
-					got = resp.Run
-					break
-				}
-				time.Sleep(b.Numbers.LockLease + time.Minute)
-			}
-			if got == nil {
-				t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
-			}
-			b.fault, b.half = nil, nil
-			for i := range jobs {
-				e := b.entry(fmt.Sprint("j", i))
-				if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
-					t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
-				}
-			}
-			// What is left are the malformed one, and copies of what is final.
-			found := false
-			for _, m := range b.queues[job.DLQ] {
-				found = found || m.ID == bad
-			}
-			if !found {
-				t.Errorf("seed %d: the malformed one is lost", seed)
-			}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomFailures(t, seed) })
 		})
+	}
+}
+
+func randomFailures(t *testing.T, seed uint64) {
+	b := newBench(t)
+	b.Numbers.PollEvery = 5 * time.Second // fewer looks for the same waits
+	effects := map[string]int{}
+	b.run = completes(effects)
+	b.Numbers.CanaryWait = time.Minute
+	const jobs = 25
+	for i := range jobs {
+		b.isolated(fmt.Sprint("j", i), job.Transient)
+	}
+	bad := b.malformed()
+	plan := b.must(planOf(all)).Plan
+	r := rand.New(rand.NewPCG(seed, 1))
+	share := 0.02 + 0.2*r.Float64()
+	b.fault = func(call string) (before, after error) {
+		err := fmt.Errorf("%s: %w", call, ledger.ErrUnavailable)
+		switch x := r.Float64(); {
+		case x < share/2:
+			return err, nil
+		case x < share:
+			return nil, err
+		}
+		return nil, nil
+	}
+	b.half = b.fault
+	var got *redrive.Run
+	for round := range 300 {
+		if round == 40 {
+			b.fault, b.half = nil, nil // the outage ends
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
+		if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
+			resp, err = b.try(ctx, redrive.Request{Action: "run", Run: plan.Run})
+		}
+		cancel()
+		if err == nil && resp.Run != nil && resp.Run.State == redrive.Done {
+			got = resp.Run
+			break
+		}
+		time.Sleep(b.Numbers.LockLease + time.Minute)
+	}
+	if got == nil {
+		t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
+	}
+	b.fault, b.half = nil, nil
+	for i := range jobs {
+		e := b.entry(fmt.Sprint("j", i))
+		if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
+			t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
+		}
+	}
+	// What is left are the malformed one, and copies of what is final.
+	found := false
+	for _, m := range b.queues[job.DLQ] {
+		found = found || m.ID == bad
+	}
+	if !found {
+		t.Errorf("seed %d: the malformed one is lost", seed)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,10 +37,11 @@ type Request struct {
 	// Begin has run create its run, or see that it may go on, and answer at once: what is refused is told without
 	// work, and a request without it, which nobody waits for, then works.
 	Begin bool `json:"begin,omitempty"`
-	// Message is the id of one message: inspect shows it whole, run plans and redrives it alone.
+	// Message is the id of one message: inspect shows it whole, mend mends it, run plans and redrives it alone. Job, a
+	// key, stands for its message.
 	Message string `json:"message,omitempty"`
-	// Payload has inspect show the body of Message.
-	Payload bool `json:"payload,omitempty"`
+	// WithBody has inspect show the body of Message, and audit what it has of one.
+	WithBody bool `json:"withBody,omitempty"`
 	// Body is what mend makes of the body of Message.
 	Body string `json:"body,omitempty"`
 	// List has inspect name every message that is selected, from the one after After on.
@@ -47,8 +49,10 @@ type Request struct {
 	After string `json:"after,omitempty"`
 	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
 	Open bool `json:"open,omitempty"`
-	// Messages are the ids of what discard discards. With Select instead, Count is how many it has to select.
+	// Messages and Jobs are the ids and the keys of what discard discards. With Select instead, also for decide, Count
+	// is how many messages it has to select.
 	Messages []string `json:"messages,omitempty"`
+	Jobs     []string `json:"jobs,omitempty"`
 	Count    int      `json:"count,omitempty"`
 	// Page is the page of a run's audit, from 0.
 	Page int `json:"page,omitempty"`
@@ -56,8 +60,8 @@ type Request struct {
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
-	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent,
-	// not-sent or drop. explain takes the key of a job, or a Subject.
+	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent or not-sent.
+	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
 	// Kind is the kind that pause and unpause are about.
@@ -78,15 +82,17 @@ type Response struct {
 	Groups  []Group      `json:"groups,omitzero"`
 	Message *MessageView `json:"message,omitempty"`
 	// Messages are those of a list; Next is what the next page comes after, empty when none does.
-	Messages []Listed      `json:"messages,omitzero"`
-	Next     string        `json:"next,omitempty"`
-	Plan     *Plan         `json:"plan,omitempty"`
-	Run      *Run          `json:"run,omitempty"`
-	Runs     []Run         `json:"runs,omitzero"`
-	Switch   *Switch       `json:"switch,omitempty"`
-	Results  []Result      `json:"results,omitzero"`
-	Entry    *ledger.Entry `json:"entry,omitempty"`
-	Audit    []AuditRecord `json:"audit,omitzero"`
+	Messages []Listed `json:"messages,omitzero"`
+	Next     string   `json:"next,omitempty"`
+	Plan     *Plan    `json:"plan,omitempty"`
+	Run      *Run     `json:"run,omitempty"`
+	Runs     []Run    `json:"runs,omitzero"`
+	Switch   *Switch  `json:"switch,omitempty"`
+	// Discard is the id under which the audit has what was discarded.
+	Discard string        `json:"discard,omitempty"`
+	Results []Result      `json:"results,omitzero"`
+	Entry   *ledger.Entry `json:"entry,omitempty"`
+	Audit   []AuditRecord `json:"audit,omitzero"`
 	// NextPage is the page of the audit that follows; 0 when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
@@ -99,9 +105,10 @@ type Response struct {
 	Census       *Census       `json:"census,omitempty"`
 }
 
-// Result is what became of one message of a discard.
+// Result is what became of one message of a discard or a decision.
 type Result struct {
-	Message string `json:"message"`
+	Message string `json:"message,omitempty"`
+	Job     string `json:"job,omitempty"`
 	Result  string `json:"result"`
 	Why     string `json:"why,omitempty"`
 }
@@ -123,28 +130,42 @@ type action struct {
 	// reads says that it changes nothing: it is accepted through both aliases, so that an approver sees
 	// what is approved.
 	reads bool
+	// takes are the request's fields that it uses, beside those that every action takes.
+	takes string
 }
 
 var actions = map[string]action{
-	"inspect":    {do: (*Service).inspect, reads: true},
-	"plan":       {do: (*Service).plan, named: true},
-	"mend":       {do: (*Service).mend, named: true},
-	"resend":     {do: (*Service).resend, named: true},
-	"approve":    {do: (*Service).approve, approver: true, named: true},
-	"run":        {do: (*Service).run},
-	"status":     {do: (*Service).status, reads: true},
-	"list":       {do: (*Service).list, reads: true},
-	"audit":      {do: (*Service).audit, reads: true},
-	"stop":       {do: (*Service).stop},
+	"inspect":    {do: (*Service).inspect, reads: true, takes: "select list after message job withBody"},
+	"plan":       {do: (*Service).plan, named: true, takes: "select open count ratePerSecond canary"},
+	"mend":       {do: (*Service).mend, named: true, takes: "message job body"},
+	"resend":     {do: (*Service).resend, named: true, takes: "run message"},
+	"approve":    {do: (*Service).approve, approver: true, named: true, takes: "plan"},
+	"run":        {do: (*Service).run, takes: "plan run message job begin ratePerSecond canary"},
+	"status":     {do: (*Service).status, reads: true, takes: "plan run"},
+	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page"},
+	"stop":       {do: (*Service).stop, takes: "run"},
 	"resume":     {do: (*Service).resume, named: true},
-	"revoke":     {do: (*Service).revoke, named: true},
-	"discard":    {do: (*Service).discard, approver: true, named: true},
-	"decide":     {do: (*Service).decideJob, approver: true, named: true},
-	"explain":    {do: (*Service).explain, reads: true},
+	"revoke":     {do: (*Service).revoke, named: true, takes: "plan run"},
+	"discard":    {do: (*Service).discard, approver: true, named: true, takes: "messages jobs select count"},
+	"decide":     {do: (*Service).decideJobs, approver: true, named: true, takes: "job decision select count"},
+	"explain":    {do: (*Service).explain, reads: true, takes: "job subject"},
 	"kinds":      {do: (*Service).kindsOf, reads: true},
-	"pause":      {do: (*Service).pauseKind, named: true},
-	"unpause":    {do: (*Service).unpauseKind, named: true},
+	"pause":      {do: (*Service).pauseKind, named: true, takes: "kind"},
+	"unpause":    {do: (*Service).unpauseKind, named: true, takes: "kind"},
 	ActionCensus: {do: (*Service).census, reads: true},
+}
+
+// unused are the fields of a request that its action does nothing with.
+func (a action) unused(req Request) (names []string) {
+	takes := append(strings.Fields(a.takes), "action", "format", "by", "reason")
+	v := reflect.ValueOf(req)
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if !v.Field(i).IsZero() && !slices.Contains(takes, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Actions are the names of all actions, in order.
@@ -257,6 +278,9 @@ func (s *Service) admit(ctx context.Context, req Request) error {
 		return refuse("%s is accepted through the alias %s only, and this was invoked without one", req.Action, want)
 	default:
 		return refuse("%s is accepted through the alias %s only, and this came through %s", req.Action, want, alias)
+	}
+	if unused := a.unused(req); len(unused) > 0 {
+		return refuse("%s does nothing with %s", req.Action, strings.Join(unused, ", "))
 	}
 	if a.named && (strings.TrimSpace(req.By) == "" || strings.TrimSpace(req.Reason) == "") {
 		return refuse("%s needs a name (by) and a reason", req.Action)

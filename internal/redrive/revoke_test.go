@@ -27,7 +27,7 @@ func TestAnApprovedPlanCanBeWithdrawn(t *testing.T) {
 		if n := len(b.sentAt); n != 0 {
 			t.Errorf("%d sent", n)
 		}
-		if listed := b.must(redrive.Request{Action: "list"}).Runs; len(listed) != 1 || listed[0].State != redrive.Revoked {
+		if listed := b.must(redrive.Request{Action: "status"}).Runs; len(listed) != 1 || listed[0].State != redrive.Revoked {
 			t.Errorf("listed %+v", listed)
 		}
 	})

@@ -25,15 +25,20 @@ func halt(code Code, format string, args ...any) error {
 // told, so that a client that tries again does no harm.
 func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 	var response Response
-	if req.Message != "" && (req.By == "" || req.Reason == "") {
-		return Response{}, refuse("run with a message makes a plan, and needs a name (by) and a reason")
+	one := req.Message != "" || req.Job != ""
+	if one && (req.By == "" || req.Reason == "") {
+		return Response{}, refuse("run with a message or a job makes a plan, and needs a name (by) and a reason")
 	}
 	// Before anything exists: a run against the switch would only halt at once.
 	if err := s.switchedOff(ctx); err != nil {
 		return response, err
 	}
-	if req.Message != "" {
-		p, _, sc, err := s.makePlan(ctx, req, Filter{Messages: []string{req.Message}})
+	if one {
+		f := Filter{Keys: []string{req.Job}}
+		if req.Message != "" {
+			f = Filter{Messages: []string{req.Message}}
+		}
+		p, _, sc, err := s.makePlan(ctx, req, f)
 		if err != nil {
 			return Response{Scan: &sc}, err
 		}

@@ -209,17 +209,17 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	return sc, nil
 }
 
-// find looks for one message of the DLQ.
-func (s *Service) find(ctx context.Context, id string) (m lanes.Received, sc Scan, err error) {
+// find looks for one message of the DLQ, by its id or by its job's key.
+func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, sc Scan, err error) {
 	found := false
 	sc, err = s.scan(ctx, func(seen lanes.Received) (bool, error) {
-		if seen.ID == id {
+		if seen.ID == id || key != "" && s.readBody(ctx, seen).read.Key == key {
 			m, found = seen, true
 		}
 		return !found, nil
 	})
 	if err == nil && !found {
-		err = refuse("message %s was not seen on the DLQ (%s); it may be in flight, or gone", id, sc.says())
+		err = refuse("%s was not seen on the DLQ (%s); it may be in flight, or gone", cmp.Or(id, key), sc.says())
 	}
 	return m, sc, err
 }
@@ -245,7 +245,7 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	missing := len(f.Messages)
 	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
 		if len(f.Messages) > 0 {
-			if !f.named(m.ID) {
+			if !slices.Contains(f.Messages, m.ID) {
 				return true, nil // neither read nor looked up
 			}
 			missing--
@@ -263,15 +263,14 @@ func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
 	return items, sc, err
 }
 
-// joined reads a message and its entry. An entry that cannot be read makes this message alone unsure. Bodies
-// of convicted jobs are not decoded: they may kill who decodes them.
+// joined reads a message and its entry. An entry that cannot be read makes this message alone unsure.
 func (s *Service) joined(ctx context.Context, m lanes.Received) candidate {
-	c := s.readBody(m)
-	if c.read.Key == "" {
+	c := s.readBody(ctx, m)
+	if c.read.Key == "" || c.lookErr != nil {
 		return c
 	}
 	c.entry, c.lookErr = s.ledger.Get(ctx, c.read.Key)
-	if m.Memory.Class == job.Crashed && c.lookErr == nil {
+	if c.memory.Class == job.Crashed && c.lookErr == nil {
 		c = c.unread()
 	}
 	return c
@@ -288,11 +287,26 @@ func (c candidate) unread() candidate {
 	return c
 }
 
-func (s *Service) readBody(m lanes.Received) candidate {
+// readBody reads a message's body. Those of convicted jobs are not decoded: they may kill the process that decodes them. What
+// SQS moved by itself carries no memory of a conviction; its strikes tell it.
+func (s *Service) readBody(ctx context.Context, m lanes.Received) candidate {
 	c := candidate{memory: m.Memory}
-	if m.Memory.Class == job.Crashed {
+	if c.memory == (job.Memory{}) {
+		strikes, err := s.ledger.ReadStrikes(ctx, m.ID)
+		if err != nil {
+			c.lookErr = fmt.Errorf("its strikes: %w", err)
+			return c
+		}
+		if len(strikes.Ends) >= ledger.ConvictAt {
+			c.memory = job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Error: fmt.Sprintf("%d invocations died with this message", len(strikes.Ends))}
+			c.read.Kind.Name = strikes.Kind
+		}
+		// Whatever isolated it could not write why.
+		c.noRoom = !lanes.Fits(job.Message{Body: m.Body, Attributes: m.Attributes, Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash}})
+	}
+	if c.memory.Class == job.Crashed {
 		c.readErr = errors.New("not decoded: it was convicted of killing the worker")
-		c.read.Key = m.Memory.Key
+		c.read.Key = c.memory.Key
 		return c
 	}
 	c.read, c.readErr = s.kinds.Read(m.Body)
@@ -302,14 +316,14 @@ func (s *Service) readBody(m lanes.Received) candidate {
 func (s *Service) look(ctx context.Context, m lanes.Received, f Filter) item {
 	c := s.joined(ctx, m)
 	it := itemOf(c, m, f)
-	it.action, it.why, it.guard = c.decide(f.named(m.ID), s.rules.MaxRedrives, s.now())
+	it.action, it.why, it.guard = c.decide(f.named(m.ID, c.read.Key), s.rules.MaxRedrives, s.now())
 	return it
 }
 
 func itemOf(c candidate, m lanes.Received, f Filter) item {
 	it := item{
 		id: m.ID, key: c.read.Key, subject: c.read.Subject, kind: c.read.Kind.Name,
-		class: c.class(), cause: c.cause(), error: m.Memory.Error, generation: c.generation(),
+		class: c.class(), cause: c.cause(), error: c.memory.Error, generation: c.generation(),
 		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body), fits: f.fits(m.Message, c),
 	}
 	if it.kind == "" {

@@ -39,8 +39,8 @@ func (p Policy) Backoff(attempt int, retryAfter time.Duration, random float64) t
 	return max(jitter(doubled(p.Base, p.Cap, attempt), random), retryAfter)
 }
 
-// Next says when the job is tried again after its attempt-th failure, or the cause why it is not. A
-// zero deadline means that there is no budget by time.
+// Next returns the time of the next attempt after the job's attempt-th failure, or the cause why there is none.
+// A zero deadline means that there is no budget by time.
 func (p Policy) Next(attempt int, now, deadline time.Time, retryAfter time.Duration, random float64) (time.Duration, job.Cause) {
 	if attempt >= p.MaxAttempts {
 		return 0, job.CauseAttempts
@@ -52,8 +52,8 @@ func (p Policy) Next(attempt int, now, deadline time.Time, retryAfter time.Durat
 	return delay, ""
 }
 
-// Throttled attempts spend time and no count. Without a deadline they may go on for MaxThrottled; the
-// delay between them goes up to ThrottledCap.
+// Throttled attempts count against the time budget only. Without a deadline they may go on for MaxThrottled.
+// The delay between them rises up to ThrottledCap.
 const (
 	MaxThrottled = 24 * time.Hour
 	ThrottledCap = 15 * time.Minute
@@ -64,7 +64,7 @@ func (p Policy) NextThrottled(n int, now, since, deadline time.Time, retryAfter 
 	delay := max(jitter(doubled(p.Base, max(ThrottledCap, p.Base), n), random), retryAfter)
 	if deadline.IsZero() {
 		deadline = since.Add(MaxThrottled)
-		if n == 1 { // the dependency's own word for how long is worth one try
+		if n == 1 { // the dependency's own answer about the time is worth one try
 			deadline = deadline.Add(retryAfter + p.AttemptTime)
 		}
 	}
@@ -74,20 +74,20 @@ func (p Policy) NextThrottled(n int, now, since, deadline time.Time, retryAfter 
 	return delay, ""
 }
 
-// Contention bounds the delay after a job was deferred because conflicting writes kept winning.
+// The bounds of the delay after a job was deferred because conflicting writes won again and again.
 const (
 	contentionBase = 5 * time.Second
 	contentionCap  = time.Minute
 )
 
-// Contention returns the delay after the n-th contention: up to 5 s, doubling up to 60 s, jittered down
-// to a fifth, so that deliveries that met do not meet again.
+// Contention returns the delay after the n-th contention: up to 5 s, doubling up to 60 s. It is jittered down
+// to a fifth, so that two deliveries in conflict do not meet again.
 func Contention(n int, random float64) time.Duration {
 	d := doubled(contentionBase, contentionCap, n)
 	return d - time.Duration(random*0.8*float64(d))
 }
 
-// Outage bounds the delay after the ledger's trouble handed a delivery back.
+// The bounds of the delay after a delivery was handed back because of the ledger's trouble.
 const (
 	outageBase = 30 * time.Second
 	outageCap  = 15 * time.Minute
@@ -96,8 +96,8 @@ const (
 // Outage returns the delay after a delivery was handed back for the n-th time in a row.
 func Outage(n int) time.Duration { return doubled(outageBase, outageCap, n) }
 
-// LongestCall is how long a call to a provider may take in an attempt of the given time: a tenth is kept for
-// the claim before it. A call that could not end in time would never start.
+// LongestCall is the longest time that a call to a provider may take in an attempt of the given time. A tenth
+// is kept for the claim before it. A call that could not end in time would never start.
 func LongestCall(attempt time.Duration) time.Duration { return attempt * 9 / 10 }
 
 // Left returns how long a delivery that was left stays invisible after its receiveCount-th receive.
@@ -132,7 +132,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// WholeSeconds rounds a delay up to what SQS can express, within [0, ceiling].
+// WholeSeconds rounds a delay up to whole seconds, as SQS needs it, within [0, ceiling].
 func WholeSeconds(d, ceiling time.Duration) time.Duration {
 	if d <= 0 {
 		return 0

@@ -7,8 +7,8 @@ import "fmt"
 // Number is the version, by the rules of semantic versioning. CHANGELOG.md says what each version brings.
 const Number = "0.2.0"
 
-// Skew says in one sentence that a function has another version than this program; "" if it has the same.
-// other is what the function answered; empty means that it is from before functions told their version.
+// Skew says in one sentence that a function has another version than this program; "" if it has the same. other
+// is the function's answer. It is empty if the function is older than this report of versions.
 func Skew(function, other string) string {
 	switch other {
 	case Number:

@@ -12,8 +12,8 @@ import (
 	"acklast/internal/retry"
 )
 
-// arrive looks at the entry of a job that is isolated or was. It returns true when the job may run,
-// else the step has its outcome.
+// arrive handles a delivery of a job that is or was isolated. It returns true when the job may run, else the
+// step has its outcome.
 func (h *Handler) arrive(ctx context.Context, s *step) bool {
 	e, err := h.ledger.Get(ctx, s.Key)
 	if err != nil {
@@ -23,8 +23,8 @@ func (h *Handler) arrive(ctx context.Context, s *step) bool {
 	return h.sort(ctx, s, e)
 }
 
-// remember fills in from the entry what a message on the recovery lane should have told itself. It
-// returns false when that was impossible, or when the entry has the job's outcome.
+// remember fills in the memory of a message on the recovery lane from the entry. It returns false when that was
+// impossible, or when the entry has the job's outcome.
 func (h *Handler) remember(ctx context.Context, s *step) bool {
 	e, err := h.ledger.Get(ctx, s.Key)
 	if err != nil {
@@ -39,7 +39,7 @@ func (h *Handler) remember(ctx context.Context, s *step) bool {
 	return true
 }
 
-// sort says by its entry what a delivery is, and reopens the entry if the job was put back.
+// sort compares a delivery with its entry. It reopens the entry if the job was put back.
 func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 	var conflict *ledger.ConflictError
 	if errors.As(e.Conflict(s.Digest), &conflict) {
@@ -52,7 +52,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		s.acknowledge(e.Outcome, true)
 		return false
 	case e.Status != ledger.Isolated:
-		s.opened(e) // since: what the message counted belongs to an earlier opening
+		s.opened(e) // since then: the message's counts are from an earlier opening
 		return true
 	}
 	switch h.config.Rules.Arrive(e, s.Delivery) {
@@ -87,7 +87,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 	return true
 }
 
-// isolate sends the message to the DLQ with its entry's story.
+// isolate sends the message to the DLQ with the history of its entry.
 func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 	m := e.Memory(s.memory())
 	m.Cause, m.Copy = cause, s.copied
@@ -95,8 +95,8 @@ func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }
 
-// isolateAlone sends a message to the DLQ without a record in the ledger: the message is the record. An
-// empty cause is that of the class.
+// isolateAlone sends a message to the DLQ without a record in the ledger: the message is the record. An empty
+// cause means the cause of the class.
 func (h *Handler) isolateAlone(s *step, f *job.Failure, cause job.Cause) {
 	if cause == "" {
 		cause = job.CauseOf(f.Class)
@@ -108,23 +108,23 @@ func (h *Handler) isolateAlone(s *step, f *job.Failure, cause job.Cause) {
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }
 
-// isolateConflict sends a delivery to the DLQ whose payload is not its job's. The entry stays as it is: a
-// forged or mistaken copy must not stop the job that it imitates.
+// isolateConflict sends a delivery with a payload that is not its job's to the DLQ. The entry stays as it is: a
+// forged or mistaken copy must not stop the real job.
 func (h *Handler) isolateConflict(s *step, conflict *ledger.ConflictError) {
 	s.copied = true
 	h.isolateAlone(s, &job.Failure{Class: job.Rejected, Err: conflict}, job.CauseConflict)
 }
 
-// maxOutage is how long the ledger's trouble may hand a message back before it goes to the DLQ: longer
-// than any outage, and below what the lanes keep.
+// maxOutage is how long a message is handed back because of the ledger's trouble. After that it goes to the
+// DLQ. It is longer than any outage, and shorter than the lanes' retention.
 const maxOutage = 3 * 24 * time.Hour
 
-// noRoomDelay is the delay of a message that cannot carry how often it was handed back.
+// noRoomDelay is the delay of a message that has no room for its count of hand-backs.
 const noRoomDelay = 5 * time.Minute
 
-// unread says what becomes of a delivery when the ledger did not answer, or not in a way that this
-// version understands. The ledger's trouble is not the job's: the message goes back to the lane that it
-// came from, as a new one. No attempt and no receive is spent.
+// unread handles a delivery when the ledger did not answer, or gave an answer that this version does not
+// understand. The ledger's trouble is not the job's fault. So the message goes back to its lane, as a new
+// message. No attempt and no receive is spent.
 func (h *Handler) unread(s *step, err error) {
 	var newer *job.NewerError
 	if errors.As(err, &newer) {

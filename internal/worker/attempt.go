@@ -19,8 +19,8 @@ var errAttemptEnded = errors.New("the attempt took all of its time")
 // errStuck: the kind's code did not return although its context has ended.
 var errStuck = errors.New("the attempt did not return when its time was over")
 
-// attempt runs the kind's code once for a job. A panic is a failed attempt, and keeps the mark of an external
-// call whose outcome nobody knows.
+// attempt runs the kind's code once for a job. A panic is a failed attempt. It keeps the mark of an external
+// call without a known outcome.
 func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
 	results, panicked := h.timed(ctx, []*step{s}, func(ctx context.Context) []job.Result {
 		return []job.Result{s.read.Kind.Run(ctx, s.Delivery)}
@@ -31,17 +31,17 @@ func (h *Handler) attempt(ctx context.Context, s *step) job.Result {
 	return results[0]
 }
 
-// timed runs the kind's code for steps of one kind, for at most the attempt's time, and returns a result for
-// each step, or the panic. An attempt that its time ended has failed, since a dependency that hangs is a
-// failing one; it keeps the mark of an external call whose outcome nobody knows.
+// timed runs the kind's code for steps of one kind, for at most the attempt's time. It returns a result for
+// each step, or the panic. An attempt that was ended by its time has failed, since a hanging dependency is a
+// failing one. It keeps the mark of an external call without a known outcome.
 //
-// Go cannot stop code that ignores its context. The attempt waits a little for such code, then goes on
-// without it, and its error is errStuck.
+// Go cannot stop code that ignores its context. The attempt waits briefly for such code and then goes on
+// without it; its error is errStuck.
 func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Context) []job.Result) ([]job.Result, error) {
 	limit := h.config.Rules.For(steps[0].read.Kind.Attempts).Retry.AttemptTime
 	end, short := h.now().Add(limit), false
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
-		end, short = deadline, true // the time before the attempt took a part of its own
+		end, short = deadline, true // the code before the attempt took part of the time
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -77,7 +77,7 @@ func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Con
 		var classified *job.Failure
 		switch {
 		case result.Verdict != job.Failed || ctx.Err() == nil || errors.As(result.Err, &classified):
-		case short: // that says nothing about the job
+		case short: // this is no failure of the job
 			o.results[i] = job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("attempt cut short: %w", result.Err)}
 		default:
 			o.results[i] = job.Result{Err: &job.Failure{Class: job.Transient, Unresolved: true, Err: fmt.Errorf("%w, %v: %w", errAttemptEnded, limit, result.Err)}}
@@ -86,7 +86,7 @@ func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Con
 	return o.results, o.panicked
 }
 
-// attemptContext tells its deadline by the handler's clock, which is the clock of the kind's code too.
+// attemptContext takes its deadline from the handler's clock, which the kind's code uses too.
 type attemptContext struct {
 	context.Context
 	deadline time.Time
@@ -94,10 +94,10 @@ type attemptContext struct {
 
 func (c attemptContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// stuck decides what becomes of a delivery whose code still runs. If that code holds the job's claim, it
-// may still make its call, so no failure is written: the delivery waits for the end of the lease, and the
-// next claim counts the attempt. Otherwise the attempt has failed. The process must end, so that the code
-// does not go on in a later invocation.
+// stuck handles a delivery whose code still runs. If that code holds the job's claim, it may still make its
+// call. So no failure is written: the delivery waits for the end of the lease, and the next claim counts the
+// attempt. Otherwise the attempt has failed. The process must end, so that the code does not go on in a later
+// invocation.
 func (h *Handler) stuck(ctx context.Context, s *step, err error) {
 	h.unsafe.Store(true)
 	ctx, cancel := h.recording(ctx)
@@ -113,8 +113,8 @@ func (h *Handler) stuck(ctx context.Context, s *step, err error) {
 	}
 }
 
-// recording returns a context for the writes that follow an attempt: the attempt's time may be over, and
-// a part of the hand-over's time is for them.
+// recording returns a context for the writes after an attempt. The attempt's time may be over; a part of the
+// hand-over's time is reserved for these writes.
 func (h *Handler) recording(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -14,8 +14,8 @@ import (
 	"acklast/internal/topology"
 )
 
-// Config is everything the worker needs to know. Environment writes it as a function's environment,
-// ParseConfig reads it back.
+// Config is the worker's configuration. Environment writes it as a function's environment, ParseConfig reads it
+// back.
 type Config struct {
 	// Names are the physical names of the stack's parts.
 	Names topology.Names
@@ -32,17 +32,17 @@ type Config struct {
 	HandoverMargin time.Duration
 	// Rules are the budgets, the generation limit and the retention of final entries.
 	Rules ledger.Rules
-	// HopDelay is the longest wait of one deferral.
+	// HopDelay is the longest wait of one hop.
 	HopDelay time.Duration
 	// MaxAhead is how far ahead a job's notBefore may lie.
 	MaxAhead time.Duration
-	// RolloutWait is how long a job waits whose kind this worker does not know.
+	// RolloutWait is how long a job of an unknown kind waits for a newer worker.
 	RolloutWait time.Duration
 	// A job is isolated when it was deferred by conflicting writes more than MaxContentions times and at
 	// least for ContentionTime.
 	MaxContentions int
 	ContentionTime time.Duration
-	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of what was left.
+	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of messages that are left.
 	LeftBackoffBase, LeftBackoffCap time.Duration
 	// LeaseSkew is how far clocks of invocations may differ.
 	LeaseSkew time.Duration
@@ -160,10 +160,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// AttemptLeft is the least time that an attempt has which is started.
+// AttemptLeft is the least time that remains for an attempt when it starts.
 func (c Config) AttemptLeft() time.Duration { return c.StartMargin - c.HandoverMargin }
 
-// grace is how long an attempt may take to return when its time is over. It is a part of the hand-over's.
+// grace is how long the worker waits for an attempt to return after its time is over. It is a part of the
+// hand-over's time.
 func (c Config) grace() time.Duration { return c.HandoverMargin / 4 }
 
 // answerMargin is the time at the very end that is kept for the response.

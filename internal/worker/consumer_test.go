@@ -26,14 +26,14 @@ import (
 	"acklast/internal/worker"
 )
 
-// The whole consumer in memory: queues with SQS's semantics, a ledger with the store's, worker processes
-// that die, and every call able to fail in every way, for some simulated hours; then calm, until the lanes
-// are dry. What DESIGN promises must hold at every call and at the end.
+// TestConsumer simulates the whole consumer in memory: queues with SQS's semantics, a ledger with the store's,
+// worker processes that die, and calls that fail in every way. After some simulated hours nothing fails any
+// more, and the lanes run dry. DESIGN's promises must hold at every call and at the end.
 //
-// One story follows from the numbers that rapid draws. A failure prints the flag (-rapid.seed=…) that
-// replays it, and rapid makes it as small as it can. So that a story is the same each time, no call's
-// fate depends on the order of others: it is a hash of the story's seed, the call and how often it was
-// made; and each call takes a time of its own, so that no two end in the same nanosecond.
+// The numbers that rapid draws determine one story. A failure prints the flag (-rapid.seed=…) that replays it,
+// and rapid makes it as small as it can. A story has to be the same each time, so no call's fate may depend on
+// the order of others. It is a hash of the story's seed, the call and how often the call was made. Each call
+// also takes a different time, so that no two end in the same nanosecond.
 func TestConsumer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawStory(rt)
@@ -46,7 +46,7 @@ func TestConsumer(t *testing.T) {
 	})
 }
 
-// The same numbers tell the same story, or a seed would replay nothing.
+// The same numbers give the same story. Otherwise a seed would replay nothing.
 func TestAStoryRepeats(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector changes nothing of a story but its time; make test runs this test without it as well")
@@ -66,7 +66,7 @@ func TestAStoryRepeats(t *testing.T) {
 	}
 }
 
-// temper is how a job's attempts go.
+// temper says how a job's attempts go.
 type temper int
 
 const (
@@ -77,7 +77,7 @@ const (
 	panicky          // panics at times, until the calm
 	hanging          // takes all the time there is, at times, until the calm
 	killer           // kills the process, for ever
-	broken           // has a body that nobody can read
+	broken           // has an unreadable body
 	tempers
 )
 
@@ -101,14 +101,14 @@ type story struct {
 	began  time.Time
 
 	mu      sync.Mutex
-	said    map[string]int // how often a fate was asked
+	said    map[string]int // how many fates were drawn for each call
 	queues  map[job.Queue]map[string]*simMessage
-	moved   map[string]bool // messages of which a successor was sent
+	moved   map[string]bool // messages that were sent on as a new one
 	entries map[string]ledger.Entry
 	effects map[string]int
 	putBack map[string]int
 	strikes map[string]map[string]time.Time // by message and token
-	deaths  map[string]int                  // of invocations that had struck a message
+	deaths  map[string]int                  // invocations that had struck a message
 	serial  int
 	home    bool // the operator
 	wrong   []string
@@ -124,7 +124,8 @@ func drawStory(rt *rapid.T) *story {
 	s := &story{
 		seed:      rapid.Uint64().Draw(rt, "story"),
 		processes: rapid.IntRange(1, 3).Draw(rt, "processes"),
-		// Copies in one batch need an order to be replayed, and so do not run side by side there.
+		// With concurrency 10, receive puts no two copies of a job into one batch, because a replay needs a
+		// fixed order.
 		concurrency: rapid.SampledFrom([]int{1, 10}).Draw(rt, "concurrency"),
 		fail:        rapid.IntRange(0, 30).Draw(rt, "fail"),
 		lose:        rapid.IntRange(0, 20).Draw(rt, "lose"),
@@ -200,7 +201,7 @@ func (s *story) play() []string {
 	return s.wrong
 }
 
-// number says for the next time that it is asked about something what comes: 0 to n-1.
+// number draws the next number from 0 to n-1 for the given thing.
 func (s *story) number(n int, about ...any) int {
 	what := fmt.Sprintln(about...)
 	s.mu.Lock()
@@ -216,8 +217,8 @@ func (s *story) number(n int, about ...any) int {
 	return int(x % uint64(n))
 }
 
-// calm says whether everything goes well from here on: after some hours, or when there are so many copies
-// that more of them would show nothing more.
+// calm says whether nothing fails from here on: after some hours, or when there are so many copies that more of
+// them would show nothing more.
 func (s *story) calm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +230,7 @@ type fate int
 const (
 	done fate = iota
 	undone
-	unanswered // done, and nobody hears of it
+	unanswered // done, but its answer is lost
 )
 
 func (s *story) fateOf(about ...any) fate {
@@ -244,7 +245,7 @@ func (s *story) fateOf(about ...any) fate {
 	return done
 }
 
-// take lets a call take its time: some milliseconds, and a fraction of its own.
+// take makes a call last some milliseconds, and a fraction of its own.
 func (s *story) take(about ...any) {
 	time.Sleep(time.Millisecond + time.Duration(s.number(20_000_000, "time", fmt.Sprint(about...))))
 }
@@ -269,7 +270,7 @@ func (s *story) put(q job.Queue, m job.Message, delay time.Duration) {
 	s.tell("%s gets %s: %.60s", q, m.ID, m.Body)
 }
 
-// receive takes up to ten messages, and says when to ask again if there is none.
+// receive takes up to ten messages. If there is none, it returns when to ask again.
 func (s *story) receive(q job.Queue) (batch []job.Message, next time.Time) {
 	s.mu.Lock()
 	ids := slices.Sorted(maps.Keys(s.queues[q]))
@@ -311,7 +312,7 @@ func (s *story) receive(q job.Queue) (batch []job.Message, next time.Time) {
 	return batch, next
 }
 
-// acknowledge deletes a message that the worker is through with.
+// acknowledge deletes a message that the worker has acknowledged.
 func (s *story) acknowledge(q job.Queue, m job.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +335,7 @@ func (s *story) jobOf(m job.Message) simJob {
 	return simJob{}
 }
 
-// life is one invocation of one process: it may end at any call, before the call or after.
+// life is one invocation of one process. It may end at any call, before the call or after it.
 type life struct {
 	*story
 	name  string
@@ -344,7 +345,7 @@ type life struct {
 	open  map[string]bool // messages whose strike is not cleared
 }
 
-// end is the death of the process. The caller holds the lock.
+// end ends the process. The caller holds the lock.
 func (l *life) end(where ...any) {
 	if !l.dead {
 		l.dead = true
@@ -355,7 +356,7 @@ func (l *life) end(where ...any) {
 	}
 }
 
-// call begins a call and says what becomes of it.
+// call begins a call and returns its fate.
 func (l *life) call(about ...any) fate {
 	l.take(append(about, l.name)...)
 	f := l.fateOf(append(about, "fate")...)
@@ -380,7 +381,7 @@ func (l *life) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error
 	whole := l.call("send", to, moves[0].Message.ReceiptHandle)
 	for i, m := range moves {
 		f := whole
-		if f == done { // then the entries have fates of their own
+		if f == done { // then each entry has its own fate
 			f = l.fateOf("entry", to, m.Message.ReceiptHandle)
 		}
 		if f != undone {
@@ -508,7 +509,7 @@ func (l *life) Get(_ context.Context, key string) (ledger.Entry, error) {
 	return l.entries[key], nil
 }
 
-// Update is the store's: read, change, write if nobody else did; three tries.
+// Update behaves as the store's: it reads, changes, and writes if no other write came first, in three tries.
 func (l *life) Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
 	for range 3 {
 		found, err := l.Get(ctx, key)
@@ -557,7 +558,7 @@ func (s *story) write(key string, e ledger.Entry) {
 	s.tell("%s is %s, %d attempts, %d redrives, cause %q", key, e.Status, e.Attempts, e.Redrives, e.Cause)
 }
 
-// lastFailure is the time of the last failed attempt that the history tells of.
+// lastFailure is the time of the last failed attempt in the history.
 func lastFailure(e ledger.Entry) (last time.Time) {
 	for _, ev := range e.History {
 		if ev.What == ledger.EventFailed {
@@ -646,13 +647,14 @@ func (s *story) process(n int) {
 	}
 }
 
-// invoke runs the handler on a batch, in a process that may die, and acknowledges what it did not report.
+// invoke runs the handler on a batch, in a process that may die, and acknowledges the messages that the handler
+// did not report.
 func (s *story) invoke(name string, lane job.Queue, batch []job.Message) {
 	l := &life{story: s, name: name, left: -1, open: map[string]bool{}}
 	if s.number(100, "death", name) < s.die && !s.calm() {
 		l.left, l.after = s.number(3*len(batch)+1, "death at", name), s.number(2, "death after", name) == 1
 	}
-	// Clocks differ, and are set.
+	// Clocks differ, and may be reset.
 	skew := time.Duration(s.number(int(2*maxSkew), "skew", name)) - maxSkew
 	now := func() time.Time { return time.Now().Add(skew) }
 	type payload struct{ ID string }
@@ -691,7 +693,7 @@ func (s *story) invoke(name string, lane job.Queue, batch []job.Message) {
 	}
 }
 
-// asRecord shows a message as Lambda does.
+// asRecord returns a message as Lambda shows it.
 func asRecord(m job.Message, lane job.Queue) events.SQSMessage {
 	r := events.SQSMessage{
 		MessageId: m.ID, ReceiptHandle: m.ReceiptHandle, Body: m.Body, EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:acklast-" + string(lane),
@@ -742,7 +744,7 @@ func (s *story) operator() {
 	}
 }
 
-// judge looks at what is left when it is over.
+// judge checks the state at the end.
 func (s *story) judge() {
 	if left := len(s.queues[job.Source]) + len(s.queues[job.Recovery]); left > 0 {
 		s.breaks("%d messages still wander after %v", left, limit)

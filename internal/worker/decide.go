@@ -14,8 +14,8 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// readEnvelope decodes the body as far as no kind's code is needed. It returns false when the step has
-// its outcome: the body cannot be read, or is a service's test message.
+// readEnvelope decodes the part of the body that needs no kind's code. It returns false when the step has its
+// outcome: the body cannot be read, or is a service's test message.
 func (h *Handler) readEnvelope(s *step) bool {
 	envelope, err := job.Decode([]byte(s.Body))
 	if errors.Is(err, job.ErrProbe) {
@@ -31,10 +31,10 @@ func (h *Handler) readEnvelope(s *step) bool {
 	return true
 }
 
-// readPayload reads the job by its kind's own code. It returns false when the step has its outcome: the
-// kind is not known, or cannot read its payload.
+// readPayload reads the job with its kind's own code. It returns false when the step has its outcome: the kind
+// is not known, or cannot read its payload.
 func (h *Handler) readPayload(s *step) (ok bool) {
-	// The same bytes would panic again, and there is no key yet under which attempts could be counted.
+	// Isolate after a panic: the same bytes would panic again, and without a key no attempts can be counted.
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
@@ -44,7 +44,7 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 	}()
 	read, err := h.kinds.ReadPayload(s.Envelope)
 	if errors.Is(err, job.ErrUnknownKind) && s.Lane == job.Source {
-		// During a roll-out an older worker may get a newer producer's job. A newer one gets it next.
+		// During a roll-out an older worker may get a newer producer's job. Wait until a newer worker gets it.
 		h.defers(s, s.carried(), h.config.RolloutWait, err)
 		return false
 	}
@@ -62,7 +62,7 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 	return true
 }
 
-// decide takes a job to its outcome.
+// decide runs a job and gives its step an outcome.
 func (h *Handler) decide(ctx context.Context, s *step) {
 	if s.forgot() && !h.remember(ctx, s) {
 		return
@@ -90,7 +90,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	if !s.admitted && !h.admit(ctx, s) {
 		return
 	}
-	// Twice at most: a job that was put back runs after its entry is reopened.
+	// There are two rounds at most: a job that was put back runs after its entry is reopened.
 	for opening := range 2 {
 		attempt := h.attempt
 		if opening == 0 {
@@ -120,8 +120,8 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
 }
 
-// forgot says that the message has been handled before and does not tell it: its memory did not fit, or was
-// tampered with. The ledger knows its counts.
+// forgot says that the message was handled before but lacks its memory: it did not fit, or was tampered with.
+// The ledger has its counts.
 func (s *step) forgot() bool { return s.Lane == job.Recovery && s.Memory == (job.Memory{}) }
 
 // late says that the job expires instead of running.
@@ -129,12 +129,12 @@ func (h *Handler) late(s *step) bool {
 	return s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline)
 }
 
-// ready says that nothing has to be looked up or awaited before the job's attempt.
+// ready says that the job's attempt may start without a look-up or a wait.
 func (h *Handler) ready(s *step) bool {
 	return !s.forgot() && s.Memory.Run == "" && s.Memory.Cause == "" && !s.Envelope.NotBefore.After(h.now()) && !h.late(s)
 }
 
-// fail takes a failed attempt to the job's next attempt or to the DLQ.
+// fail schedules the job's next attempt after a failed one, or isolates the job.
 func (h *Handler) fail(ctx context.Context, s *step, err error) {
 	if err == nil {
 		err = errors.New("the attempt failed without an error")
@@ -172,8 +172,7 @@ func (h *Handler) record(ctx context.Context, s *step, f *job.Failure) {
 	}
 }
 
-// postpone defers a job of which nothing was attempted: until a time, or because of contention if there
-// is none.
+// postpone defers a job without an attempt: until a time, or because of contention if the time is zero.
 func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why error) {
 	var newer *job.NewerError
 	switch {
@@ -186,26 +185,26 @@ func (h *Handler) postpone(ctx context.Context, s *step, until time.Time, why er
 	}
 }
 
-// wait defers the job until a time. It counts nothing.
+// wait defers the job until a time. It changes no count.
 func (h *Handler) wait(s *step, until time.Time, why error) {
 	h.defers(s, s.memory(), until.Sub(h.now()), why)
 }
 
-// waitForNewer defers what only a newer version of this program can read. Once the roll-out is over, a
-// worker of that version gets it.
+// waitForNewer defers a job that only a newer version of this program can read. A worker of that version gets
+// it after the roll-out.
 func (h *Handler) waitForNewer(s *step, err error) {
 	h.defers(s, s.carried(), h.config.HopDelay, err)
 }
 
-// defers sends the message to the recovery lane. The delay is never zero: the message would come back
-// before anything changed.
+// defers sends the message to the recovery lane. The delay is never zero, because the message would come back
+// before anything has changed.
 func (h *Handler) defers(s *step, m job.Memory, delay time.Duration, why error) {
 	s.class, s.err = "", why
 	s.hand(job.Recovery, job.Deferred, m, max(retry.WholeSeconds(delay, h.config.HopDelay), time.Second))
 }
 
-// contend defers a job that conflicting writes stopped, and counts it. It isolates the job when the count
-// is spent and enough time has passed since the first.
+// contend defers a job after conflicting writes, and counts that. It isolates the job when the count is used up
+// and enough time has passed since the first conflict.
 func (h *Handler) contend(ctx context.Context, s *step, why error) {
 	m := s.memory()
 	m.Contentions++
@@ -230,8 +229,8 @@ func (h *Handler) contend(ctx context.Context, s *step, why error) {
 	h.defers(s, m, retry.Contention(m.Contentions, h.random()), why)
 }
 
-// expire ends a job that is too late to run. It returns false when a call of the job has no known
-// outcome: its kind then looks that up.
+// expire ends a job that is too late to run. It returns false when a call of the job has no known outcome: then
+// its kind looks that up.
 func (h *Handler) expire(ctx context.Context, s *step) bool {
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
 		return h.config.Rules.Finish(e, s.Delivery, ledger.Expired, "expired", h.now())
@@ -248,7 +247,8 @@ func (h *Handler) expire(ctx context.Context, s *step) bool {
 	return true
 }
 
-// isolateFor isolates a job that did not fail an attempt now. An empty class is that of the last failure.
+// isolateFor isolates a job for a reason other than an attempt that failed now. An empty class means that of
+// the last failure.
 func (h *Handler) isolateFor(ctx context.Context, s *step, class job.Class, cause job.Cause, reason string) {
 	ctx, cancel := h.recording(ctx)
 	defer cancel()
@@ -258,13 +258,13 @@ func (h *Handler) isolateFor(ctx context.Context, s *step, class job.Class, caus
 			of = e.LastClass
 		}
 		if of == "" {
-			of = job.Transient // nothing failed but time
+			of = job.Transient // nothing failed, the time is over
 		}
 		return h.config.Rules.Isolate(e, s.Delivery, of, cause, reason, h.now())
 	})
 	if err != nil {
 		if errors.Is(err, ledger.ErrContended) {
-			// It would count again and come back here.
+			// Do not call contend: it would count again and come back here.
 			h.defers(s, s.memory(), retry.Contention(h.config.MaxContentions, h.random()), err)
 			return
 		}
@@ -279,8 +279,7 @@ func (h *Handler) change(ctx context.Context, s *step, transition func(ledger.En
 	return h.ledger.Update(ctx, s.Key, s.Token, transition)
 }
 
-// refused says what becomes of a delivery whose transition was not written. e is the entry that was
-// found.
+// refused handles a delivery whose transition was not written. e is the entry as found.
 func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err error) {
 	var notYet *ledger.NotYetError
 	var conflict *ledger.ConflictError
@@ -290,7 +289,8 @@ func (h *Handler) refused(ctx context.Context, s *step, e ledger.Entry, err erro
 		s.acknowledge(e.Outcome, true)
 	case errors.Is(err, ledger.ErrIsolated):
 		if h.sort(ctx, s, e) {
-			// Put back, and reopened just now: the next delivery runs it, in time and with its budget.
+			// The job was put back and is reopened now. The next delivery runs it, with its whole time and
+			// budget.
 			h.wait(s, h.now(), nil)
 		}
 	case errors.As(err, &conflict):

@@ -9,8 +9,8 @@ import (
 	"acklast/internal/job"
 )
 
-// gather lets the first attempts of a batch meet, so that jobs of one kind that share something run
-// together. It needs every record of the batch to be at work at the same time.
+// gather lets the first attempts of a batch meet, so that jobs of one kind that share something run together.
+// All records of the batch must be running at the same time.
 type gather struct {
 	complete chan struct{} // closed when every step has arrived
 
@@ -19,21 +19,21 @@ type gather struct {
 	groups  map[shared]*group
 }
 
-// shared is what makes jobs a group: their kind, and the kind's name of what they share.
+// shared identifies a group: the kind, and the kind's name of the thing that its jobs share.
 type shared struct{ kind, name string }
 
 type group struct {
 	members []*step
-	ran     chan struct{}        // closed when results are known
-	results map[*step]job.Result // of those that ran together
+	ran     chan struct{}        // closed when the results are known
+	results map[*step]job.Result // the results of the jobs that ran together
 }
 
 func newGather(steps int) *gather {
 	return &gather{complete: make(chan struct{}), missing: steps, groups: map[shared]*group{}}
 }
 
-// arrive says that the step is at its first attempt, or at its end. Only the first call counts. It returns
-// the group of those that share what has the name, or nil if the name is empty.
+// arrive reports that the step is at its first attempt, or at its end. Only the first call counts. It returns
+// the group of the steps with the same name, or nil if the name is empty.
 func (g *gather) arrive(s *step, name string) *group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,8 +77,8 @@ func (h *Handler) meet(ctx context.Context, s *step) job.Result {
 	return h.attempt(ctx, s)
 }
 
-// together runs the group's jobs in one attempt. Of copies of a job only one takes part; the others run
-// after it, alone. If the attempt panics, every job runs alone, so that only the one that panics fails.
+// together runs the group's jobs in one attempt. If a job has several copies, only one takes part; the others
+// run after it, alone. If the attempt panics, every job runs alone, so that only the one that panics fails.
 func (h *Handler) together(ctx context.Context, g *group) {
 	defer close(g.ran)
 	steps := slices.Clone(g.members)

@@ -14,17 +14,17 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// The numbers of a pace. A throttled attempt halves it, and an accepted one raises it by a twentieth, so at
-// its limit about one attempt in fifteen is refused.
+// The numbers of a pace. A throttled attempt halves it, and an accepted one raises it by a twentieth. So at the
+// limit about one attempt in fifteen is refused.
 const (
 	slowedBy      = 0.5
 	raisedBy      = 0.05
-	raisedAtLeast = 0.05 // attempts a second: a slow pace must find its way up
-	// slowedAtMost is how often a pace is slowed: attempts that were at work together fail together.
+	raisedAtLeast = 0.05 // attempts a second: a slow pace must rise again
+	// slowedAtMost is the least time between two halvings: attempts that run at the same time fail together.
 	slowedAtMost = time.Second
 	// firstPace is the least pace after the first throttled attempt.
 	firstPace = 1.0
-	// slowestPace still makes an attempt a minute, which finds out when the dependency is well again.
+	// slowestPace still allows one attempt a minute, to find out when the dependency is well again.
 	slowestPace = 1.0 / 60
 	// forgottenAfter is how long after the last throttled attempt the pace is unbounded again.
 	forgottenAfter = 10 * time.Minute
@@ -32,18 +32,18 @@ const (
 	paceWindow = 10 * time.Second
 )
 
-// pace bounds how often this process starts an attempt of one kind. It is as fast as it likes until a
-// dependency throttles it. Jobs that may not start are deferred, each to a later moment than the one before,
-// so that they come back about as fast as the dependency takes them.
+// pace bounds how often this process starts an attempt of one kind. It has no bound until a dependency
+// throttles the kind. Each job that may not start is deferred to a later time than the one before, so that the
+// jobs come back about as fast as the dependency accepts them.
 type pace struct {
 	limit float64 // the kind's own bound, attempts a second; infinite if it has none
 
-	rate      float64   // the bound that the dependency's answers taught; infinite while it throttles nothing
+	rate      float64   // the bound learnt from the dependency's answers; infinite while it throttles nothing
 	tokens    float64   // attempts that may start at counted
-	counted   time.Time // until when tokens are counted; nothing starts before
+	counted   time.Time // tokens are counted up to this time, and nothing starts before it
 	throttled time.Time // when the last attempt was
 	slowed    time.Time // when the rate was last lowered
-	tail      time.Time // when the job comes back that was deferred last
+	tail      time.Time // when the last deferred job comes back
 
 	accepted int // since begun
 	begun    time.Time
@@ -56,12 +56,12 @@ func newPace(limit float64, now time.Time) *pace {
 	return &pace{limit: limit, rate: math.Inf(1), tokens: 1, counted: now, begun: now}
 }
 
-// slow says that a dependency throttles the kind.
+// slow says whether a dependency throttles the kind.
 func (p *pace) slow() bool { return !math.IsInf(p.rate, 1) }
 
 func (p *pace) bound() float64 { return min(p.rate, p.limit) }
 
-// take starts an attempt, or returns for how long its job waits.
+// take starts an attempt, or returns how long its job must wait.
 func (p *pace) take(now time.Time, random func() float64) (wait time.Duration, ok bool) {
 	if p.slow() && now.Sub(p.throttled) > forgottenAfter && now.Sub(p.counted) > 0 {
 		p.rate, p.tail = math.Inf(1), time.Time{}
@@ -88,12 +88,13 @@ func (p *pace) take(now time.Time, random func() float64) (wait time.Duration, o
 		p.tail = next
 		return wait, false
 	}
-	// More wait than one hop can hold: they come back spread over its second half, and look again.
+	// More jobs wait than one hop can space out. They come back spread over its second half, and are checked
+	// again.
 	return retry.ThrottledCap - time.Duration(random()*float64(retry.ThrottledCap)/2), false
 }
 
-// refuse learns from an attempt that was throttled. Nothing starts until the time is over that the dependency
-// asked for, up to a hop. The first attempt after it finds out whether the dependency is well again.
+// refuse updates the pace after an attempt that was throttled. Nothing starts during the time that the
+// dependency asked for, up to one hop. The first attempt after it shows whether the dependency is well again.
 func (p *pace) refuse(now time.Time, retryAfter time.Duration) {
 	p.throttled = now
 	switch {
@@ -109,7 +110,7 @@ func (p *pace) refuse(now time.Time, retryAfter time.Duration) {
 	p.tokens, p.counted = 1, now.Add(min(pause, retry.ThrottledCap))
 }
 
-// accept learns from an attempt that succeeded.
+// accept updates the pace after an attempt that succeeded.
 func (p *pace) accept(now time.Time) {
 	if p.slow() {
 		p.rate += max(p.rate*raisedBy, raisedAtLeast)
@@ -133,11 +134,11 @@ type limits struct {
 }
 
 const (
-	// pausesKept is for how long a process relies on what it was told of paused kinds.
+	// pausesKept is how long a process uses its list of paused kinds before it reads it again.
 	pausesKept = 15 * time.Second
-	// pausesTime is how long asking may take.
+	// pausesTime bounds the reading of the list.
 	pausesTime = time.Second
-	// pausedDelay is how long a job of a paused kind waits before it looks again.
+	// pausedDelay is how long a job of a paused kind waits before the pause is checked again.
 	pausedDelay = 5 * time.Minute
 )
 
@@ -159,8 +160,8 @@ func (l *limits) pace(k job.Kind, now time.Time) *pace {
 	return p
 }
 
-// isPaused says whether operators have paused the kind. If that cannot be read, nothing is paused: the pause
-// is there to spare a dependency, and must not stop what it does not name.
+// isPaused says whether operators have paused the kind. If the list cannot be read, nothing is paused: a pause
+// spares one dependency, and must not stop other kinds.
 func (h *Handler) isPaused(ctx context.Context, kind string) bool {
 	l, now := h.limits, h.now()
 	l.mu.Lock()
@@ -200,7 +201,7 @@ func (h *Handler) admit(ctx context.Context, s *step) bool {
 	return ok
 }
 
-// learn tells the kind's pace what an attempt came to.
+// learn updates the kind's pace with the result of an attempt.
 func (h *Handler) learn(s *step, r job.Result) {
 	l := h.limits
 	l.mu.Lock()
@@ -218,8 +219,8 @@ func (h *Handler) learn(s *step, r job.Result) {
 	}
 }
 
-// slots bounds how many attempts at jobs of a throttled kind one batch makes: half of its records, so that
-// slow refusals do not hold up the other kinds.
+// slots bounds how many attempts at jobs of a throttled kind one batch makes. Half of its records may be such
+// jobs, so that slow refusals do not delay the other kinds.
 type slots struct {
 	most int
 	mu   sync.Mutex

@@ -7,8 +7,8 @@ import (
 	"acklast/internal/lanes"
 )
 
-// message reads a record of a Lambda event. The error says what is wrong with our own attribute,
-// which is then as good as missing; the message is usable all the same.
+// message reads a record of a Lambda event. The error says what is wrong with our own attribute, which then
+// counts as missing. The message is usable in any case.
 func message(r events.SQSMessage) (job.Message, error) {
 	var all map[string]job.Attribute
 	if len(r.MessageAttributes) > 0 {

@@ -10,15 +10,15 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Operators is what the worker asks of what operators decided.
+// Operators reads the decisions of operators.
 type Operators interface {
-	// Revoked says whether a redrive's run was revoked. A run that nobody knows was not.
+	// Revoked says whether a redrive's run was revoked. An unknown run was not.
 	Revoked(ctx context.Context, run string) (bool, error)
 	// Paused returns the kinds that are paused.
 	Paused(ctx context.Context) ([]string, error)
 }
 
-// runs remembers, for one invocation, what it was told of each run: one read per run.
+// runs remembers the answer about each run for one invocation, so that each run is read once.
 type runs struct {
 	ask   Operators
 	mu    sync.Mutex
@@ -38,13 +38,12 @@ func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
 	return one()
 }
 
-// checkRun sends a delivery of a revoked run back to the DLQ, provided that the entry is still that
-// run's: who forges a run's name gains nothing. It returns true when the job may run, else the step has
-// its outcome.
+// checkRun sends a delivery of a revoked run back to the DLQ, if the entry still belongs to that run. So a
+// forged run name has no effect. It returns true when the job may run, else the step has its outcome.
 func (h *Handler) checkRun(ctx context.Context, s *step) bool {
 	revoked, err := s.runs.revoked(ctx, s.Memory.Run)
 	if err != nil {
-		// Whatever the reason, the run's table is the ledger's neighbour.
+		// Any failure counts as the ledger's trouble, because the runs are kept in the same database.
 		h.unread(s, fmt.Errorf("whether run %s is revoked: %w: %w", job.SafeText(s.Memory.Run), ledger.ErrUnavailable, err))
 		return false
 	}

@@ -8,20 +8,20 @@ import (
 	"acklast/internal/ledger"
 )
 
-// step is what is known of one record, and in the end its one outcome.
+// step is the state of one record, and in the end its one outcome.
 type step struct {
 	job.Delivery
 	read job.Decoded
 	runs *runs
 	// over says that the step ended before any call was needed, admitted that its attempt may start.
 	over, admitted bool
-	// shares names what the job shares with others of its kind; empty if it shares nothing.
+	// shares names the thing that the job shares with others of its kind; empty if there is none.
 	shares string
 	// gather lets the step's first attempt meet those of others; nil if it runs alone. arrived says that the
-	// step is not awaited any more.
+	// others no longer wait for the step.
 	gather  *gather
 	arrived bool
-	// slots are those of its batch; nil for a suspect.
+	// slots are shared by the steps of a batch; nil for a suspect.
 	slots *slots
 
 	outcome   job.Outcome
@@ -31,20 +31,20 @@ type step struct {
 	class     job.Class
 	cause     job.Cause
 	err       error
-	// outage says that the ledger's trouble handed the message back; expired that the job ended without
-	// running; copied that the message is a copy and not the job that was isolated.
-	// paused says that it waits because its kind is paused.
+	// outage: the message is handed back because of the ledger's trouble. expired: the job ended without
+	// running. copied: the message is a copy, and not the message that was isolated. paused: it waits because
+	// its kind is paused.
 	outage, expired, copied, paused bool
 
-	// A move to another queue; the outcome holds once it is confirmed.
+	// to and move are a move to another queue. The outcome counts once the move is confirmed.
 	to    job.Queue
 	move  lanes.Move
 	moves bool
 
-	// settled says that the step is through: its move, if any, was sent or refused.
+	// settled says that the step is finished: its move, if any, was sent or refused.
 	settled bool
-	// strikes are those of earlier invocations; examined says that they were read. struck says that this one may have added its own, deleted
-	// that SQS confirmed the message's deletion.
+	// strikes are those of earlier invocations; examined says that they were read. struck says that this
+	// invocation may have added its own, deleted that SQS confirmed the message's deletion.
 	strikes         ledger.Strikes
 	examined        bool
 	struck, deleted bool
@@ -53,7 +53,7 @@ type step struct {
 	newer *job.NewerError
 }
 
-// The ends of a step. A move's outcome stands only once handOver has it confirmed.
+// The ends of a step. The outcome of a move counts only once handOver has confirmed it.
 
 func (s *step) acknowledge(detail string, duplicate bool) {
 	s.outcome, s.detail, s.duplicate, s.err = job.Acknowledged, detail, duplicate, nil
@@ -73,23 +73,23 @@ func withMemory(m job.Message, memory job.Memory) job.Message {
 	return m
 }
 
-// carried is the message's memory with what every copy of it carries. An earlier isolation's story stays:
-// nobody has compared it with the entry yet.
+// carried returns the memory that every copy of the message carries. It keeps the cause and the error of an
+// earlier isolation, because they have not been compared with the entry yet.
 func (s *step) carried() job.Memory {
 	m := s.Memory
 	m.FirstSent, m.MessageID = s.FirstSent(), s.OriginalID()
 	return m
 }
 
-// memory is what a move tells of a job whose entry was read: without the story of an earlier isolation or
-// outage.
+// memory returns the memory for a move of a job whose entry was read. It drops the fields of an earlier
+// isolation or outage.
 func (s *step) memory() job.Memory {
 	m := s.carried().Cleared()
 	m.Outages, m.OutageFrom = 0, time.Time{}
 	return m
 }
 
-// opened takes the counts of an entry that is open, in place of those of an earlier opening.
+// opened takes the counts of an open entry, in place of those of an earlier opening.
 func (s *step) opened(e ledger.Entry) {
 	s.Memory.Attempt, s.Memory.Redrives = e.Attempts, e.Redrives
 	s.Memory.Contentions, s.Memory.ContendedFrom = e.Contentions, e.ContendedFrom

@@ -15,23 +15,23 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// suspectFrom is the receive from which on a delivery is a suspect: its earlier invocations died, ran
-// out of time, or left it.
+// suspectFrom is the receive from which a delivery is a suspect: its earlier invocations died, ran out of time,
+// or left it.
 const suspectFrom = 3
 
-// noDeadline is how long an invocation may last that has no deadline: Lambda's longest.
+// noDeadline is Lambda's longest invocation, for an invocation without a deadline.
 const noDeadline = 15 * time.Minute
 
-// A job that kills the process takes its batch down with it, and at low traffic the same ten messages
-// come back together. So suspects run one at a time, those with the fewest strikes first, and what is
-// done is flushed before the next one starts: a death repeats nothing of the others'. A delivery that
-// arrives with two strikes is convicted: its kind's code does not run.
+// A job that kills the process kills the deliveries of its whole batch, and at low traffic the same ten
+// messages come back together. So suspects run one at a time, those with the fewest strikes first. Finished
+// work is flushed before the next suspect starts, so that a death repeats nothing of the others. A delivery
+// that arrives with two strikes is convicted: its kind's code does not run.
 //
 //	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload, run ─▶ flush ─▶ clear ─▶ next
 //	                                      └── death: the strike stays, and counts once the invocation must be over
 //
-// A strike is cleared whatever became of its message: SQS confirms a deletion also when it has delivered
-// the message again meanwhile and keeps it. Until the clearing is confirmed, no other suspect starts,
+// A strike is cleared whatever the outcome of its message is. SQS may confirm a deletion and still keep the
+// message, if it has delivered it again meanwhile. Until the clearing is confirmed, no other suspect starts,
 // because its death would leave this strike behind.
 func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 	var group errgroup.Group
@@ -42,7 +42,7 @@ func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 			return nil
 		})
 	}
-	_ = group.Wait() // an error ends in its step
+	_ = group.Wait() // an error is in its step
 	slices.SortStableFunc(suspects, func(a, b *step) int { return cmp.Compare(len(a.strikes.Ends), len(b.strikes.Ends)) })
 	blocked := false
 	for _, s := range suspects {
@@ -82,7 +82,7 @@ func (h *Handler) suspect(ctx context.Context, s *step) {
 		if !ok {
 			end = h.now().Add(noDeadline)
 		}
-		s.struck = true // perhaps also if there is an error
+		s.struck = true // also after an error: the write may have happened
 		if err := h.ledger.Strike(ctx, s.ID, s.Token, s.Envelope.Kind, end.Add(h.config.HandoverMargin)); err != nil {
 			h.unread(s, fmt.Errorf("not started: %w", err))
 			return
@@ -91,8 +91,8 @@ func (h *Handler) suspect(ctx context.Context, s *step) {
 	h.run(ctx, s)
 }
 
-// convict isolates a delivery whose job kills the process. The message is the only record: the job's key
-// is the kind's to read, and the kind's code may be what kills.
+// convict isolates a delivery whose job kills the process. The message is the only record. Reading the job's
+// key would run the kind's code, which may be the code that kills.
 func (h *Handler) convict(s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
@@ -100,8 +100,8 @@ func (h *Handler) convict(s *step) {
 	h.isolateAlone(s, &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}, "")
 }
 
-// clear takes the step's own strike back. While that is not confirmed, it also tries to hand a message over
-// that was left, because it then has a new id. It returns false when the time is over before the strike is
+// clear removes the step's own strike. While that is not confirmed, clear also tries to hand over a message
+// that is left, because that gives it a new id. It returns false when the time is over before the strike is
 // cleared.
 func (h *Handler) clear(ctx context.Context, s *step) bool {
 	if !s.struck {
@@ -130,8 +130,8 @@ func (h *Handler) clear(ctx context.Context, s *step) bool {
 	}
 }
 
-// flush sends the steps' moves and deletes what is done, so that a death later in this invocation
-// repeats none of it.
+// flush sends the steps' moves and deletes finished messages, so that a later death in this invocation repeats
+// none of them.
 func (h *Handler) flush(ctx context.Context, steps []*step) {
 	h.handOver(ctx, steps)
 	done := map[job.Queue][]*step{}
@@ -148,7 +148,7 @@ func (h *Handler) flush(ctx context.Context, steps []*step) {
 		}
 		for i, err := range h.lanes.Delete(ctx, lane, messages) {
 			if gone[i].deleted = err == nil; err != nil {
-				// Lambda deletes it at the end, or its redelivery finds the work done.
+				// If this fails, Lambda deletes the message at the end, or its redelivery finds the job final.
 				h.log.Warn("not deleted ahead", telemetry.KeyMessageID, messages[i].ID, telemetry.KeyError, err.Error())
 			}
 		}

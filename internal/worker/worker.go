@@ -1,14 +1,12 @@
 // Package worker turns an SQS batch into outcomes.
 //
-// Every record of a batch is attempted beside the others and ends in exactly one outcome. What has to
-// move to another queue is sent at the end, and only what is confirmed is acknowledged: everything
-// else is reported as failed, so that SQS delivers it again. A record is never acknowledged before its
-// commit or its hand-over is confirmed.
+// The records of a batch run side by side, and each ends in exactly one outcome. Moves to other queues are sent
+// at the end. Only confirmed records are acknowledged: all others are reported as failed, so that SQS delivers
+// them again. A record is never acknowledged before its commit or its hand-over is confirmed.
 //
 //	records ─▶ attempt (side by side) ─▶ hand over (one batch per queue) ─▶ back off what is left ─▶ batchItemFailures
 //
-// Deliveries that came back again and again are suspected of killing the process and run alone; see
-// suspects.
+// A delivery that came back again and again is suspected of killing the process and runs alone; see suspects.
 package worker
 
 import (
@@ -34,7 +32,7 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// Ledger is what the worker uses of the ledger's store.
+// Ledger is the part of the ledger's store that the worker uses.
 type Ledger interface {
 	Get(ctx context.Context, key string) (ledger.Entry, error)
 	Update(ctx context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error)
@@ -44,14 +42,14 @@ type Ledger interface {
 	ClearStrike(ctx context.Context, messageID, token string) error
 }
 
-// Lanes is what the worker uses of the queues.
+// Lanes is the part of the queues that the worker uses.
 type Lanes interface {
 	Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
 	Backoff(ctx context.Context, lane job.Queue, items []lanes.Backoff) error
 	Delete(ctx context.Context, from job.Queue, messages []job.Message) []error
 }
 
-// Dependencies are what a Handler works with. All are required.
+// Dependencies are a Handler's dependencies. All are required.
 type Dependencies struct {
 	Ledger    Ledger
 	Lanes     Lanes
@@ -64,8 +62,8 @@ type Dependencies struct {
 	Random func() float64
 	// Token returns a new owner token.
 	Token func() string
-	// Exit ends the process. Invoke calls it, after the response was sent, if code of a kind still runs
-	// that did not return in time.
+	// Exit ends the process. Invoke calls it after the response was sent, if a kind's code did not return in
+	// time and still runs.
 	Exit func()
 }
 
@@ -85,8 +83,8 @@ type Handler struct {
 	pause     func(context.Context, time.Duration) error
 	limits    *limits
 
-	// unsafe says that nothing more may start in this process: code of a kind still runs, or a strike that
-	// must go could not be cleared.
+	// unsafe says that nothing more may start in this process: a kind's code still runs, or a strike could not
+	// be cleared.
 	unsafe atomic.Bool
 }
 
@@ -99,12 +97,12 @@ func New(c Config, d Dependencies) *Handler {
 	}
 }
 
-// errEverythingLeft fails an invocation of which nothing could be confirmed, so that the function's
-// Errors metric shows it. For SQS it is the same as reporting every record.
+// errEverythingLeft fails an invocation in which nothing could be confirmed, so that the function's Errors
+// metric shows it. SQS treats it like a report of every record.
 var errEverythingLeft = errors.New("every record of the batch was left")
 
-// Invoke is Handle for a process that must not serve another invocation while code of a kind still runs.
-// Its response then ends the process when Lambda's runtime closes it, which is after it was sent.
+// Invoke is Handle for a process that must not serve another invocation while a kind's code still runs. In that
+// case the process ends when Lambda's runtime closes the response, which is after it was sent.
 func (h *Handler) Invoke(ctx context.Context, event events.SQSEvent) (any, error) {
 	response, err := h.Handle(ctx, event)
 	if !h.unsafe.Load() || err != nil && !errors.Is(err, errEverythingLeft) {
@@ -123,7 +121,7 @@ type lastResponse struct {
 	exit func()
 }
 
-// ContentType is what Lambda's runtime asks for.
+// ContentType is required by Lambda's runtime.
 func (*lastResponse) ContentType() string { return "application/json" }
 
 // Close ends the process.
@@ -132,8 +130,9 @@ func (r *lastResponse) Close() error {
 	return nil
 }
 
-// Handle processes one batch. The response is never nil and names each failed message once. It returns
-// before the invocation ends, whatever hangs: everything runs under a context that ends a little earlier.
+// Handle processes one batch. The response is never nil and names each failed message once. Handle returns
+// before the invocation ends, even if anything hangs: everything runs under a context that ends a little
+// earlier.
 func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -175,7 +174,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 			return nil
 		})
 	}
-	_ = group.Wait() // no attempt returns an error: each ends in its step
+	_ = group.Wait() // no attempt returns an error: each error is in its step
 
 	if len(suspects) > 0 {
 		h.flush(ctx, others)
@@ -186,8 +185,8 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 	return h.conclude(ctx, steps)
 }
 
-// largest is a memory with every field at its usual length. A message that has room for it has room for
-// ours: an error's text is left out where it does not fit.
+// largest is a memory with every field at its usual length. A message with room for it has room for ours: an
+// error's text is left out if it does not fit.
 var largest = func() job.Memory {
 	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
 	return job.Memory{
@@ -196,8 +195,8 @@ var largest = func() job.Memory {
 	}
 }()
 
-// open reads what the record tells without its body. Its outcome starts as left: a record of which
-// nothing else becomes known is not acknowledged.
+// open reads the parts of a record other than its body. Its outcome starts as left, so that a record is not
+// acknowledged unless another outcome is known.
 func (h *Handler) open(r events.SQSMessage) *step {
 	message, memoryErr := message(r)
 	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.token()}, outcome: job.Left}
@@ -221,8 +220,8 @@ func (h *Handler) lane(queueARN string) job.Queue {
 	return job.Unknown
 }
 
-// guarded runs a record unless too little time is left, and lets it run only until the hand-over's
-// time begins. A panic is this record's alone.
+// guarded runs a record unless too little time is left, and ends it when the hand-over's time begins. A panic
+// affects only this record.
 func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context, *step)) {
 	defer s.recover(h.log)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -245,8 +244,8 @@ func (h *Handler) run(ctx context.Context, s *step) {
 	}
 }
 
-// begin takes a record as far as no call is needed. Of a batch this happens in the order of its records, so
-// that those in front get the attempts that a slowed kind may start.
+// begin does the part of a record's work that needs no call. It runs in the order of the batch's records, so
+// that the first ones get the attempts that a slowed kind may start.
 func (h *Handler) begin(ctx context.Context, s *step) {
 	s.over = s.Envelope.Kind == "" && !h.readEnvelope(s) || !h.readPayload(s)
 	if !s.over && h.ready(s) {
@@ -285,8 +284,8 @@ func (h *Handler) handOver(ctx context.Context, steps []*step) {
 	}
 }
 
-// backOff makes what is left invisible for a while. It is best effort: without it the lane's
-// visibility timeout does the same job less well.
+// backOff makes deliveries that are left invisible for a while. It is best effort: if it fails, the lane's
+// visibility timeout applies, which suits them less well.
 func (h *Handler) backOff(ctx context.Context, steps []*step) {
 	byLane := map[job.Queue][]lanes.Backoff{}
 	for _, s := range steps {

@@ -125,7 +125,7 @@ func TestAnAdoptedCopyIsGotFromAProxy(t *testing.T) {
 
 	s := stacktest.Start(t, shop)
 	var answer struct{ Refused string }
-	s.Redrive(map[string]string{"action": "list"}, &answer)
+	s.Redrive(map[string]string{"action": "status"}, &answer)
 	if answer.Refused != "" {
 		t.Errorf("the shop's redrive function refuses: %s", answer.Refused)
 	}

@@ -21,7 +21,7 @@ import (
 type answer struct {
 	status int
 	header http.Header
-	// bare says that the body is empty or null, and that it is whole.
+	// bare says that the body is empty or null, and complete.
 	bare bool
 	// fields are those of a body that is a JSON object, nil for every other body.
 	fields map[string]jsontext.Value
@@ -78,9 +78,9 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 // plain is a word in lower case and without separators.
 func plain(word string) string { return separators.Replace(strings.ToLower(strings.TrimSpace(word))) }
 
-// named returns the id by which an answer names the request under the key: the provider's own id, or the
-// key where the provider repeats it. It returns "" for an answer that names another request or none.
-// failed says that the answer calls the request failed.
+// named returns the id by which an answer names the request under the key: the provider's own id, or the key if
+// the provider repeats it. It returns "" for an answer that names another request or none. failed says that the
+// answer reports the request as failed.
 func (a answer) named(key string) (id string, failed bool) {
 	for _, fields := range a.objects() {
 		for _, name := range []string{"error", "errors", "errorcode"} {
@@ -121,7 +121,7 @@ func (a answer) objects() []map[string]jsontext.Value {
 	return all
 }
 
-// scalar reads an id, a string or a number. Zero is what nobody filled in.
+// scalar reads an id, a string or a number. Zero counts as not filled in.
 func scalar(v jsontext.Value) string {
 	switch v.Kind() {
 	case '"':
@@ -149,7 +149,7 @@ func text(v jsontext.Value) string {
 	return strings.TrimSpace(s)
 }
 
-// filled says whether a field says anything: not absent, null, false, zero or empty.
+// filled says whether a field has a value: not absent, null, false, zero or empty.
 func filled(v jsontext.Value) bool {
 	switch v.Kind() {
 	case '{', '[':
@@ -160,8 +160,8 @@ func filled(v jsontext.Value) bool {
 	return text(v) != "" && v.Kind() != 'f'
 }
 
-// code is the error by which the provider itself refuses, "" when the answer is not in the provider's
-// own error shape. A proxy's answer is not.
+// code is the error by which the provider itself refuses. It is "" if the answer is not in the provider's own
+// error shape, such as a proxy's answer.
 func (a answer) code() string {
 	if v := field(a.fields, "error"); v.Kind() == '"' {
 		return text(v)
@@ -179,7 +179,7 @@ func (a answer) own() bool {
 	return a.code() != "" && (a.status >= 400 && a.status < 500 || a.status == http.StatusServiceUnavailable)
 }
 
-// refused is the outcome of a request to which the provider said no for good, or "".
+// refused is the outcome of a request that the provider refused for good, or "".
 func (a answer) refused() string {
 	switch {
 	case !a.own() || a.status >= 500 || a.status == http.StatusTooManyRequests:
@@ -191,8 +191,8 @@ func (a answer) refused() string {
 	return ""
 }
 
-// refusal is the error of an answer that is no success: the provider's own word, or that of a proxy or of
-// a server that broke, after which nobody knows.
+// refusal is the error of an answer that is no success. It is a refusal only if the provider itself refused. A
+// proxy or a broken server proves nothing, so the outcome is then unknown.
 func (a answer) refusal(now time.Time) error {
 	if outcome := a.refused(); outcome != "" {
 		return acklast.Declined(outcome)
@@ -214,7 +214,7 @@ func (a answer) refusal(now time.Time) error {
 	return err
 }
 
-// maxRetryAfter bounds what a provider may ask for: longer waits are for people to decide.
+// maxRetryAfter bounds the wait that a provider may ask for. People decide about longer waits.
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter reads a Retry-After header: seconds or an HTTP date. A header that is neither counts as none.

@@ -20,9 +20,9 @@ import (
 	"acklast"
 )
 
-// SES sends reminders as templated e-mail through Amazon SES. It knows no idempotency key and no
-// look-up, so a call whose answer is lost makes its job ambiguous. The template's name is the
-// payload's template and version joined by "-", the recipient is an e-mail address.
+// SES sends reminders as templated e-mail through Amazon SES. It has no idempotency key and no look-up, so a
+// call whose answer is lost makes its job ambiguous. The template's name is the payload's template and version
+// joined by "-". The recipient is an e-mail address.
 type SES struct {
 	client                 *sesv2.Client
 	from, configurationSet string
@@ -59,13 +59,14 @@ func (s *SES) Send(ctx context.Context, key string, p Payload) (string, error) {
 		Content: &types.EmailContent{Template: &types.Template{
 			TemplateName: aws.String(p.Template + "-" + p.TemplateVersion), TemplateData: aws.String(string(data)),
 		}},
-		// What SES publishes about the e-mail can be joined with the ledger by it.
+		// By this tag the events that SES publishes about the e-mail can be joined with the ledger.
 		EmailTags: []types.MessageTag{{Name: aws.String("acklast-key"), Value: &key}},
 	}
 	if s.configurationSet != "" {
 		in.ConfigurationSetName = &s.configurationSet
 	}
-	// The SDK replaces the error of the wire by the context's when that has ended, so it is kept apart.
+	// When the context has ended, the SDK returns the context's error in place of the wire's. So the wire's
+	// error is kept apart.
 	wire := &onWire{}
 	out, err := s.client.SendEmail(ctx, in, func(o *sesv2.Options) {
 		o.Retryer = aws.NopRetryer{}
@@ -102,8 +103,8 @@ func (w *onWire) Do(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// failure says what an answer of SES that is an error means. Only SES's own errors say that the e-mail was
-// not accepted. A proxy's do not have the header by which SES names its error.
+// failure classifies an error answer. Only SES's own errors prove that the e-mail was not accepted. A proxy's
+// errors lack the header in which SES names its error.
 func (s *SES) failure(err error) error {
 	var api smithy.APIError
 	var res *awshttp.ResponseError
@@ -122,20 +123,20 @@ func (s *SES) failure(err error) error {
 		return acklast.Unsent(acklast.Transient(failure))
 	case slices.Contains([]string{"MessageRejected", "BadRequestException", "NotFoundException", "AccountSuspendedException",
 		"MailFromDomainNotVerifiedException", "AccessDeniedException", "InvalidParameterValue"}, code):
-		// Not of the recipient alone: a template, an identity or a right is missing. SES tells of a bad
-		// address later, by a bounce. Its own words may quote the recipient, so they stay out.
+		// This is not about the recipient alone: a template, an identity or a permission is missing. SES
+		// reports a bad address later, by a bounce. Its own text may quote the recipient, so it is left out.
 		return acklast.Unsent(acklast.Rejected("%w", failure))
 	}
 	return acklast.Unsent(failure)
 }
 
-// SecretAPI is what ManagedSecret uses of the SDK's client.
+// SecretAPI is the part of the SDK's client that ManagedSecret uses.
 type SecretAPI interface {
 	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
 }
 
-// ManagedSecret reads a secret from AWS Secrets Manager when it is first needed, and again when the
-// provider no longer takes it, as after a rotation.
+// ManagedSecret reads a secret from AWS Secrets Manager when it is first needed. It reads it again when the
+// provider refuses it, as after a rotation.
 func ManagedSecret(client SecretAPI, arn string) Secret {
 	var mu sync.Mutex
 	var value string

@@ -202,7 +202,7 @@ func TestSESUsesEveryConnectionOnce(t *testing.T) {
 	}
 }
 
-// When nothing left the machine the e-mail is not accepted, and nobody has to decide.
+// When no request left the machine, the e-mail is not accepted, and no decision is needed.
 func TestSESWithoutAConnection(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

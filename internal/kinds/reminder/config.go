@@ -49,7 +49,7 @@ var variables = []acklast.Variable{
 	{Name: EnvSESSandbox, Help: "true while the account is in SES's sandbox"},
 }
 
-// The providers there are. With ProviderNone the worker starts and reminders are rejected.
+// The known providers. With ProviderNone the worker starts and reminders are rejected.
 const (
 	ProviderNone = ""
 	ProviderHTTP = "http"
@@ -59,11 +59,11 @@ const (
 // Abilities are a provider's.
 type Abilities = acklast.Abilities
 
-// Config says which provider reminders go through.
+// Config chooses the provider that sends reminders.
 type Config struct {
 	// Provider is one of the constants above.
 	Provider string
-	// Timeout is how long one call may take; 5 s by default.
+	// Timeout is the longest time of one call; 5 s by default.
 	Timeout time.Duration
 
 	// URL is the HTTP provider's base address.
@@ -74,7 +74,7 @@ type Config struct {
 	// Abilities are the HTTP provider's.
 	Abilities Abilities
 	// BareYes lists the statuses with which an empty or null body of the HTTP provider is an acceptance,
-	// with commas between them, or is "none". "" is 200,201,202,204.
+	// separated by commas, or is "none". "" means 200,201,202,204.
 	BareYes string
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
@@ -83,8 +83,8 @@ type Config struct {
 	SESSandbox bool
 }
 
-// defaultTimeout leaves an invocation that has the worker's start margin left room for a look-up or a
-// call and its completion.
+// defaultTimeout is short enough that an invocation with only the worker's start margin left can still make a
+// look-up or a call and complete the job.
 const defaultTimeout = 5 * time.Second
 
 // ParseConfig reads a Config from an environment. The error names each variable that is missing or
@@ -122,7 +122,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 
 var (
 	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*?\s]+$`)
-	// Both become resources of a policy, where * and ? would stand for anything.
+	// Both become resources of a policy, where * and ? would match anything.
 	address = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
 )
 
@@ -186,7 +186,7 @@ func (c Config) Environment() map[string]string {
 	return env
 }
 
-// NewProvider builds the provider that the configuration chooses, nil for none.
+// NewProvider builds the provider that the configuration chooses; nil for none.
 func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 	switch c.Provider {
 	case ProviderHTTP:
@@ -194,7 +194,7 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 		if c.SecretARN != "" {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(cfg), c.SecretARN)
 		}
-		yes, _ := c.bareYes() // ParseConfig refuses a wrong one, which would count as none
+		yes, _ := c.bareYes() // ParseConfig refuses a wrong list, which would count as none
 		return NewHTTP(c.URL, yes, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)

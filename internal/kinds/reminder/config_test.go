@@ -30,7 +30,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: provider %v", name, p)
 		}
 	}
-	// Without anything, the worker starts all the same.
+	// Without any variable the worker starts too.
 	if c, err := reminder.ParseConfig(func(string) string { return "" }); err != nil || c.Timeout == 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -113,7 +113,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// The policy is one table in code and one in the docs, and they are the same.
+// The policy is a table in code and a table in the docs; both are the same.
 func TestThePolicyIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/reminders.md")
 	if err != nil {

@@ -1,4 +1,4 @@
 package reminder
 
-// Definition is what Kind is made of.
+// Definition is the definition that Kind uses.
 var Definition = definition

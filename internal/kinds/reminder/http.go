@@ -40,11 +40,11 @@ type HTTP struct {
 	secret Secret
 	client *http.Client
 	now    func() time.Time
-	// stale says that the provider did not take the secret; the next call reads it anew.
+	// stale says that the provider refused the secret; the next call reads it again.
 	stale atomic.Bool
 }
 
-// Secret returns the secret that authorises requests, "" for none; fresh asks for it to be read anew.
+// Secret returns the secret that authorises requests, "" for none. With fresh it reads the secret again.
 type Secret func(ctx context.Context, fresh bool) (string, error)
 
 // NewHTTP returns a provider at a base URL. With the statuses of yes an empty or null body is an
@@ -58,11 +58,12 @@ func NewHTTP(baseURL string, yes []int, secret Secret, now func() time.Time) *HT
 				DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 				TLSHandshakeTimeout: 2 * time.Second,
 				MaxIdleConnsPerHost: 16,
-				// Shorter than servers keep a connection: a request on one that the server has closed meanwhile
-				// fails after it was written, and nobody knows. It counts while the process is frozen, too.
+				// This is shorter than servers keep a connection. A request on a connection that the server has
+				// closed fails after it was written, so its outcome is unknown. The time also counts while the
+				// process is frozen.
 				IdleConnTimeout:   4 * time.Second,
 				ForceAttemptHTTP2: true,
-				// A length that is declared shows a body that is cut.
+				// A declared length shows that a body is cut off.
 				DisableCompression: true,
 			},
 		},
@@ -101,7 +102,7 @@ func (h *HTTP) Send(ctx context.Context, key string, p Payload) (string, error) 
 	return "", a.refusal(h.now())
 }
 
-// Lookup asks for the request under the key. Only an answer that names the request proves anything of it.
+// Lookup asks for the request under the key. Only an answer that names the request proves that it was accepted.
 func (h *HTTP) Lookup(ctx context.Context, key string, _ Payload) (string, error) {
 	a, err := h.do(ctx, http.MethodGet, "/messages/"+url.PathEscape(key), "", nil)
 	if err != nil {
@@ -116,7 +117,7 @@ func (h *HTTP) Lookup(ctx context.Context, key string, _ Payload) (string, error
 	case a.status == http.StatusNotFound && a.code() == codeNotFound:
 		return "", acklast.ErrNoRequest
 	case a.status == http.StatusNotFound:
-		// Not the provider's own words: a wrong address would otherwise pass for "never sent".
+		// The answer is not in the provider's own shape. Otherwise a wrong address would count as "never sent".
 		return "", acklast.Transient(fmt.Errorf("look-up answered 404 without the error %q: is the URL right?", codeNotFound))
 	case a.status == http.StatusTooManyRequests:
 		return "", acklast.Throttled(errors.New("look-up answered 429"), retryAfter(a.header.Get("Retry-After"), h.now()))
@@ -155,7 +156,7 @@ func (h *HTTP) do(ctx context.Context, method, path, key string, body []byte) (a
 	return a, nil
 }
 
-// StaticSecret returns a secret that is given.
+// StaticSecret returns a Secret that is always s.
 func StaticSecret(s string) Secret {
 	return func(context.Context, bool) (string, error) { return s, nil }
 }

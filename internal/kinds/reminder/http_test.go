@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// kumo starts these once for the process and has no way to end them.
+		// kumo starts these goroutines once for the process and cannot end them.
 		goleak.IgnoreAnyFunction("github.com/sivchari/kumo/internal/service/dynamodb.(*MemoryStorage).ttlReaper"),
 	)
 }
@@ -93,7 +93,7 @@ func TestHTTPSendsOnceAndLooksUp(t *testing.T) {
 		t.Errorf("a forgotten key is accepted anew: %v, %d", err, len(b.Accepted("")))
 	}
 
-	// Another secret is refused, and nothing says what it was.
+	// Another secret is refused, and no error quotes it.
 	wrong := provider(t, b.URL(), "wr0ng")
 	_, err = wrong.Send(t.Context(), "k2", payload())
 	if class, unresolved := failed(t, err); class != job.Transient || unresolved || strings.Contains(err.Error(), "wr0ng") {
@@ -167,7 +167,7 @@ func TestHTTPTimeouts(t *testing.T) {
 	if class, unresolved := failed(t, err); class != job.Transient || !unresolved || len(b.Accepted("")) != 1 {
 		t.Errorf("answer too late: %v, accepted %d", err, len(b.Accepted("")))
 	}
-	// Nobody listens: the provider cannot have seen it.
+	// No server listens, so the provider cannot have received the request.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -195,9 +195,8 @@ func TestHTTPLookupIsNotFooled(t *testing.T) {
 	}
 }
 
-// net/http repeats a request with an idempotency key by itself when the reused connection it was
-// written to breaks. The server here serves the first request of a connection, reads the second to its
-// end and hangs up.
+// net/http repeats a request with an idempotency key by itself if it was written to a reused connection that
+// breaks. The server here serves the first request of a connection, reads the second completely and hangs up.
 func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -248,7 +247,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 	}
 }
 
-// A rotated secret is read anew after the provider has refused the old one.
+// A rotated secret is read again after the provider has refused the old one.
 func TestHTTPReadsARotatedSecret(t *testing.T) {
 	b := box(t, fakeprovider.Options{Token: "new"})
 	reads := 0
@@ -283,7 +282,7 @@ func serve(t *testing.T, answer func(http.ResponseWriter)) *httptest.Server {
 	return srv
 }
 
-// A body that is cut off proves nothing, also when the part that came would.
+// A body that is cut off proves nothing, even if the part that arrived would.
 func TestHTTPACutBodyIsUnknown(t *testing.T) {
 	for name, sent := range map[string]string{
 		"an empty body without a length": "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",

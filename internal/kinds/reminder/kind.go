@@ -17,9 +17,9 @@ var sample string
 // table is the name of the kind's table, behind the stack's name.
 const table = "subscriptions"
 
-// Kind is the kind of job that sends a reminder. A late reminder expires by its own expiry and not by
-// the envelope's deadline: the effect first finds out about an earlier call, and a reminder that was put
-// back has another deadline than its body says.
+// Kind is the kind of job that sends a reminder. A late reminder expires by its own expiry and not by the
+// envelope's deadline. For the effect first looks up an earlier call, and a reminder that was put back has
+// another deadline than its body.
 func Kind() acklast.Kind { return acklast.Define(definition(), start) }
 
 func definition() acklast.Definition[Payload] {
@@ -83,12 +83,12 @@ func grants(getenv func(string) string) ([]acklast.Grant, error) {
 	all := []acklast.Grant{{Table: table, Actions: []string{"dynamodb:GetItem"}}}
 	switch {
 	case c.Provider == ProviderHTTP && c.SecretARN != "":
-		// A secret under a key of its own needs that key's policy to let the worker decrypt.
+		// If the secret has its own encryption key, that key's policy also has to let the worker decrypt.
 		all = append(all, acklast.Grant{Resource: c.SecretARN, Actions: []string{"secretsmanager:GetSecretValue"}})
 	case c.Provider == ProviderSES:
-		// SES asks for the identity that it verified, which is the address, its domain or a domain above that, and
-		// for what the e-mail is made with. Templates are the producers' to name, and sending one has an action of
-		// its own in SES's first API.
+		// SES checks the verified identity, which is the address, its domain or a domain above that, and the parts
+		// of which the e-mail is made. Producers choose the templates. Sending a template has an action of its own
+		// in SES's first API.
 		resources := []string{"identity/" + c.SESFrom}
 		for _, domain, _ := strings.Cut(c.SESFrom, "@"); strings.Contains(domain, "."); _, domain, _ = strings.Cut(domain, ".") {
 			resources = append(resources, "identity/"+domain)

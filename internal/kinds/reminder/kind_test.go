@@ -23,7 +23,7 @@ func environment(variables map[string]string) func(string) string {
 	return func(name string) string { return variables[name] }
 }
 
-// What is wrong with its environment keeps the kind, and with it the worker, from starting.
+// A wrong variable keeps the kind from starting, and with it the worker.
 func TestTheKindNamesAWrongVariableAtItsStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		env  map[string]string
@@ -113,7 +113,7 @@ func TestThePolicy(t *testing.T) {
 	}
 }
 
-// The subscription keeps milliseconds, whatever the payload has, and its writer may round.
+// The subscription keeps milliseconds, whatever the precision of the payload, and its writer may round.
 func TestRenewalsAreComparedInTheTablesPrecision(t *testing.T) {
 	b := newBench(t)
 	for name, tt := range map[string]struct {
@@ -154,7 +154,7 @@ func TestAReminderThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// The worker may read subscriptions, and reach the provider that the environment chooses and no other.
+// The worker may read subscriptions, and reach only the provider that the environment chooses.
 func TestGrants(t *testing.T) {
 	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
 	grants := reminder.Kind().Grants
@@ -204,7 +204,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// Every variable that a configuration is written to is one that the description lists.
+// The description lists every variable of a configuration.
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
 	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x", SESSandbox: true,
@@ -232,7 +232,8 @@ func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	}
 }
 
-// The worker's promises, with a provider that can do everything: one reminder, whatever is repeated or lost.
+// The kind keeps the worker's promises with a provider that has both abilities: there is one reminder, whatever
+// is repeated or lost.
 func TestTheKindKeepsTheWorkersPromises(t *testing.T) {
 	provider := box(t, fakeprovider.Options{Deduplicates: true, LooksUp: true})
 	before := 0

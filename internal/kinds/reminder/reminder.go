@@ -1,9 +1,9 @@
 // Package reminder sends renewal reminders, each at most once, through a provider.
 //
-// The package says what a reminder is, whether it is still wanted, and how a provider takes it. That the
-// reminder goes out once although no transaction covers the provider is the work of acklast.NewEffect.
+// The package defines a reminder, decides whether it is still wanted, and speaks to the providers. No
+// transaction covers the provider; acklast.NewEffect makes sure that the reminder is sent once.
 //
-// docs/reminders.md is for the people who operate it.
+// docs/reminders.md is for operators.
 package reminder
 
 import (
@@ -16,7 +16,7 @@ import (
 // KindName is the kind of the job that sends a reminder.
 const KindName = "reminder.send"
 
-// Channel is the way a reminder takes.
+// Channel is the channel of a reminder.
 type Channel string
 
 // The channels.
@@ -37,7 +37,7 @@ const (
 	// The provider's two final refusals.
 	InvalidRecipient = "invalid-recipient"
 	Unsubscribed     = "unsubscribed"
-	// What the subscription says, see Policy.
+	// The outcomes by the subscription's state, see Policy.
 	Cancelled   = "cancelled"
 	Renewed     = "renewed"
 	PlanChanged = "plan-changed"
@@ -57,7 +57,7 @@ type Payload struct {
 	// Plan is the subscription's plan and RenewsAt the time of its renewal, as the reminder states them.
 	Plan     string    `json:"plan"`
 	RenewsAt time.Time `json:"renewsAt"`
-	// ExpiresAt is from when on nobody wants the reminder any more.
+	// ExpiresAt is the time from which the reminder is not wanted any more.
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
@@ -85,7 +85,7 @@ func (p Payload) check() error {
 	return nil
 }
 
-// Key returns the key of the job: a reminder on a channel in a version of its template.
+// Key returns the key of the job. It is made of the channel and the version of the template, among others.
 func (p Payload) Key() (string, error) {
 	return acklast.Key(KindName, p.ReminderID, string(p.Channel), p.TemplateVersion)
 }
@@ -111,15 +111,15 @@ const precision = time.Millisecond
 
 // A Rule is one line of the policy.
 type Rule struct {
-	// Outcome is what the entry ends with, as terminal, when the rule applies.
+	// Outcome is the entry's outcome when the rule applies; its status is terminal.
 	Outcome string
-	// When says it in words.
+	// When is the rule in words.
 	When    string
 	applies func(p Payload, s Subscription) bool
 }
 
-// Policy says what a subscription's present state means for a reminder about it: the first rule that
-// applies drops it, and if none does it is sent. docs/reminders.md has the same table.
+// Policy says when a subscription's present state drops a reminder. The first rule that applies drops it; if
+// none applies, the reminder is sent. docs/reminders.md has the same table.
 func Policy() []Rule {
 	return []Rule{
 		{Cancelled, "the subscription is cancelled: it will not renew",

@@ -14,19 +14,19 @@ import (
 	"acklast"
 )
 
-// Subscription is what the subscriptions table says about a subscription. Another service owns the table.
-// The worker only reads it; Put is for demos and tests.
+// Subscription is one item of the subscriptions table. Another service owns the table. The worker only reads
+// it; Put is for demos and tests.
 type Subscription struct {
 	ID        string
 	Cancelled bool
 	Plan      string
-	// RenewsAt is when it renews next.
+	// RenewsAt is the time of the next renewal.
 	RenewsAt time.Time
 	// Unsubscribed are the channels on which the recipient does not want reminders.
 	Unsubscribed []Channel
 }
 
-// TableAPI is what Subscriptions uses of the DynamoDB client; the worker itself only reads.
+// TableAPI is the part of the DynamoDB client that Subscriptions uses; the worker itself only reads.
 type TableAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
@@ -46,7 +46,7 @@ func NewSubscriptions(db TableAPI, table string) *Subscriptions {
 type item = map[string]types.AttributeValue
 
 // Get reads a subscription consistently. Its error is ErrNotFound when there is none, else one of
-// dynamo.Translate, or acklast.Rejected that names the attribute nobody can read.
+// dynamo.Translate, or acklast.Rejected with the name of an unreadable attribute.
 func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error) {
 	out, err := s.db.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &s.table, Key: item{"subscription_id": acklast.Text(id)}, ConsistentRead: aws.Bool(true),
@@ -81,8 +81,8 @@ func (s *Subscriptions) Put(ctx context.Context, sub Subscription) error {
 	return nil
 }
 
-// readSubscription is strict about everything that says whether a reminder is wanted: a subscription that
-// somebody wrote in another form must not be taken for one that wants reminders.
+// readSubscription is strict about every attribute that decides whether a reminder is wanted. A subscription in
+// an unknown form must not be taken for one that wants reminders.
 func readSubscription(id string, it item) (Subscription, error) {
 	bad := func(name, want string) (Subscription, error) {
 		return Subscription{}, acklast.Rejected("subscription %s: attribute %s is not %s", id, name, want)
@@ -109,7 +109,8 @@ func readSubscription(id string, it item) (Subscription, error) {
 	}
 	ms, err := strconv.ParseInt(renews.Value, 10, 64)
 	if s.RenewsAt = time.UnixMilli(ms).UTC(); err != nil || !plausible(s.RenewsAt) {
-		// Seconds would be a day in January 1970, microseconds one in the year 58,000.
+		// Read as milliseconds, seconds would be a day in January 1970, and microseconds a day in the year
+		// 58,000.
 		return bad("renews_at", "a whole number of milliseconds since 1970, of a date "+plausibleDates)
 	}
 	for name := range it {
@@ -125,11 +126,11 @@ func readSubscription(id string, it item) (Subscription, error) {
 	return s, nil
 }
 
-// unsubscribed is the attribute that says on which channels the recipient wants no reminders.
+// unsubscribed is the attribute with the channels on which the recipient does not want reminders.
 const unsubscribed = "unsubscribed"
 
-// saysConsent says whether an attribute's name is about what the recipient wants. An address under which
-// to unsubscribe is not.
+// saysConsent says whether an attribute's name is about the recipient's wishes. An address under which to
+// unsubscribe is not.
 func saysConsent(name string) bool {
 	name = plain(name)
 	for _, address := range []string{"url", "uri", "link", "token"} {
@@ -145,7 +146,7 @@ func saysConsent(name string) bool {
 	return false
 }
 
-// spellings are the words that say a channel, in lower case and without separators.
+// spellings are the words for each channel, in lower case and without separators.
 var spellings = map[string][]Channel{
 	"email": {Email}, "emails": {Email}, "mail": {Email}, "mails": {Email},
 	"sms": {SMS}, "text": {SMS}, "texts": {SMS}, "textmessage": {SMS}, "textmessages": {SMS}, "txt": {SMS},
@@ -155,8 +156,8 @@ var spellings = map[string][]Channel{
 	"none": nil, "false": nil, "no": nil,
 }
 
-// optOuts reads the channels of an attribute in every form in which tables have them: a list or a set of
-// strings, a string with commas, or a boolean for all of them. It is not ok when any part cannot be read.
+// optOuts reads the channels of an attribute in every form that tables use: a list or a set of strings, a
+// string with commas, or a boolean for all of them. ok is false if any part cannot be read.
 func optOuts(v types.AttributeValue) (off []Channel, ok bool) {
 	var words []string
 	switch v := v.(type) {
@@ -192,7 +193,7 @@ func optOuts(v types.AttributeValue) (off []Channel, ok bool) {
 	return off, true
 }
 
-// plausible says whether a time can be that of a reminder or of a subscription.
+// plausible says whether a time can belong to a reminder or a subscription.
 func plausible(t time.Time) bool { return t.Year() >= 2000 && t.Year() < 2200 }
 
 const plausibleDates = "from 2000 to 2199"

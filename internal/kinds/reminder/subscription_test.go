@@ -42,7 +42,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-// other is a subscription that other writers put into the table.
+// other is a subscription as another writer may put it into the table.
 func other(t *testing.T, change func(map[string]types.AttributeValue)) (reminder.Subscription, error) {
 	t.Helper()
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -115,8 +115,7 @@ func TestOptOutsInAnySpelling(t *testing.T) {
 	}
 }
 
-// A subscription that cannot be read is not taken for a wish to be reminded, and the error names the
-// attribute.
+// An unreadable subscription does not count as consent, and the error names the attribute.
 func TestASubscriptionThatCannotBeRead(t *testing.T) {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
@@ -163,7 +162,7 @@ func TestASubscriptionThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s %#v: %v, want it rejected by the attribute's name", tt.attribute, tt.value, err)
 		}
 	}
-	// An address under which to unsubscribe says nothing of what the recipient wants.
+	// An address under which to unsubscribe is no opt-out.
 	if _, err := other(t, func(it map[string]types.AttributeValue) { it["unsubscribe_url"] = text("https://shop.example/u/7") }); err != nil {
 		t.Errorf("an address: %v", err)
 	}

@@ -17,17 +17,17 @@ import (
 	"acklast/internal/topology"
 )
 
-// verdict is what the worker knows after the first attempt.
+// verdict is the worker's knowledge after the first attempt.
 type verdict string
 
 const (
 	accepted verdict = "accepted"
 	declined verdict = "declined"
-	unsent   verdict = "unsent" // surely not accepted
+	unsent   verdict = "unsent" // certainly not accepted
 	unknown  verdict = "unknown"
 )
 
-// end is how a job ends when every later call goes well.
+// end is the end of a job if every later call succeeds.
 type end string
 
 const (
@@ -39,15 +39,14 @@ const (
 
 const html = "<html><body>upstream connect error or disconnect/reset before headers</body></html>"
 
-// cells are the answers of a provider to one request, and what the answer comes to: the verdict, how many
-// requests were accepted in the end, and the end for a provider that can do nothing, that deduplicates,
-// and that looks up. An answer that proves nothing stands twice, for a request that got through and for
-// one that did not.
+// cells are the answers of a provider to one request and their results: the verdict, and for a provider without
+// abilities, one that deduplicates and one that looks up, the number of accepted requests and the job's end. An
+// answer that proves nothing stands twice: for a request that was accepted and for one that was not.
 var cells = map[string]struct {
 	do                           fakeprovider.Behaviour
 	verdict                      verdict
 	plain, deduplicates, looksUp end
-	// acceptances with each of the three
+	// the number of accepted requests with each of the three providers
 	accepted [3]int
 }{
 	"no answer, accepted":          {fakeprovider.Late(time.Minute), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
@@ -99,8 +98,8 @@ var cells = map[string]struct {
 	"504 of a proxy with no body":  {fakeprovider.Foreign(504, ``, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
 }
 
-// Whatever a provider answers, at most one request of a reminder is accepted, or the job is ambiguous;
-// never two, and no reminder is lost.
+// Whatever a provider answers, at most one request of a reminder is accepted, or the job is ambiguous. No
+// reminder is sent twice or lost.
 func TestEveryAnswerOfAProvider(t *testing.T) {
 	b := newBench(t)
 	names := topology.NamesOf("kind")
@@ -145,7 +144,7 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 	}
 }
 
-// tableRun is one reminder on its way.
+// tableRun is one reminder from its first attempt to its end.
 type tableRun struct {
 	*testing.T
 	services    acklast.Services
@@ -231,7 +230,7 @@ func (r *tableRun) end(p reminder.Payload) end {
 	return ""
 }
 
-// Look-ups that name the request, in whatever form, and those that do not.
+// The answers to look-ups that name the request in some form, and those that do not.
 func TestWhatALookupProves(t *testing.T) {
 	for body, want := range map[string]struct {
 		status int

@@ -54,8 +54,8 @@ func TestExpiriesOfOneResourceAreOneTransaction(t *testing.T) {
 	w.wantAvailable(10)
 }
 
-// Each job of a batch has its own end, whatever becomes of the others: units come back once, and only those
-// of holds that are stale.
+// Each job of a batch has its own end, whatever the ends of the others. Units come back once, and only those of
+// stale holds.
 func TestEachJobOfABatchHasItsOwnEnd(t *testing.T) {
 	type member struct {
 		prepare func(w *world, h reservation.Hold)

@@ -40,7 +40,7 @@ func seedHolds(ctx context.Context, s acklast.Services) error {
 	return nil
 }
 
-// An expiry keeps what the worker relies on, whatever state its reservation is in.
+// An expiry keeps the worker's promises, whatever state its reservation is in.
 func TestKind(t *testing.T) {
 	job := func(name, id, units string) acklast.Sample {
 		return acklast.Sample{Name: name, Body: `{"kind":"reservation.expire","payload":{"reservationId":"` + id +

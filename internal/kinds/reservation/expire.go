@@ -17,9 +17,9 @@ import (
 //go:embed sample.json
 var sample string
 
-// Kind is the kind of job that expires a hold. A late expiry still runs: the units are owed to
-// somebody. The key and the transition commit in one transaction, so no lease is needed: of any number of
-// deliveries one commits and the others find the entry final.
+// Kind is the kind of job that expires a hold. A late expiry still runs: the units belong to the resource. The
+// key and the transition commit in one transaction, so no lease is needed. Of any number of deliveries one
+// commits, and the others find the entry final.
 func Kind() acklast.Kind {
 	return acklast.Define(acklast.Definition[Payload]{
 		Name:  KindName,
@@ -30,7 +30,7 @@ func Kind() acklast.Kind {
 			{Name: reservations, PartitionKey: "reservation_id"},
 			{Name: resources, PartitionKey: "resource_id"},
 		},
-		// An expiry moves a reservation that is there, and gives its units back.
+		// An expiry changes an existing reservation and gives its units back.
 		Grants: func(func(string) string) ([]acklast.Grant, error) {
 			return []acklast.Grant{
 				{Table: reservations, Actions: []string{"dynamodb:GetItem", "dynamodb:UpdateItem"}},
@@ -49,7 +49,7 @@ type expirer struct {
 	queue perResource
 }
 
-// Explain says how the reservation stands.
+// Explain returns the reservation's state.
 func (x *expirer) Explain(ctx context.Context, reservationID string) ([]acklast.Fact, error) {
 	r, err := x.store.Get(ctx, reservationID)
 	if errors.Is(err, ErrNotFound) {
@@ -68,8 +68,8 @@ func (x *expirer) Explain(ctx context.Context, reservationID string) ([]acklast.
 	}, nil
 }
 
-// startOvers bounds how often a job looks again at a reservation that moved under its eyes; each
-// time it moved one state further, and there are only two to move through.
+// startOvers bounds how often a job looks again at a reservation that changed during the attempt. Each change
+// is a step to the next state, and there are only two such steps.
 const startOvers = 3
 
 // errMoved: the reservation changed between two looks.
@@ -90,7 +90,7 @@ func (x *expirer) Run(ctx context.Context, j *acklast.Job[Payload]) error {
 // Together is the resource: every expiry changes its item.
 func (x *expirer) Together(p Payload) string { return p.ResourceID }
 
-// RunBatch expires holds on one resource in one transaction that returns their units at once.
+// RunBatch expires holds on one resource in one transaction, which returns the units of all of them.
 func (x *expirer) RunBatch(ctx context.Context, jobs []*acklast.Job[Payload]) []error {
 	errs := make([]error, len(jobs))
 	done, err := x.queue.enter(ctx, jobs[0].Payload.ResourceID)
@@ -148,8 +148,8 @@ func (x *expirer) release(ctx context.Context, j *acklast.Job[Payload]) error {
 	return acklast.Contended("the reservation kept moving")
 }
 
-// settle says what the error of a commit means for its job. When the reservation refused, it ends the job in
-// another way; its error is errMoved when the reservation changed between two looks.
+// settle handles the error of a commit. When the reservation refused, it ends the job with another outcome. Its
+// error is errMoved when the reservation changed between two looks.
 func (x *expirer) settle(ctx context.Context, j *acklast.Job[Payload], err error) error {
 	s, p := x.store, j.Payload
 	var refused *acklast.RefusedError
@@ -170,12 +170,13 @@ func (x *expirer) settle(ctx context.Context, j *acklast.Job[Payload], err error
 		return acklast.Rejected("reservation %s is held by command %q for %d units of %q, the job says command %q for %d units of %q",
 			p.ReservationID, found.CommandID, found.Units, found.ResourceID, p.CommandID, p.Units, p.ResourceID)
 	case found.State == Confirmed || found.State == Expired || found.State == Abandoned:
-		// These states are never left under this command, so no condition is needed on them.
+		// A reservation never leaves these states under this command, so no condition on them is needed.
 		return j.Commit(ctx, Superseded)
 	case found.ExpiresAt.After(s.now()):
 		return acklast.NotBefore(found.ExpiresAt, fmt.Sprintf("reservation %s is held", p.ReservationID))
 	case found.State == Placing:
-		// Nobody took units yet. From here on nobody can: a late commit finds "abandoned".
+		// No units are taken yet. After this commit none can be: a late commit of the producer finds
+		// "abandoned".
 		if err := j.Commit(ctx, Superseded, s.change(p, Placing, Abandoned)); !errors.As(err, &refused) {
 			return err
 		}

@@ -15,13 +15,14 @@ import (
 // Hold asks for units of a resource until a time.
 type Hold struct {
 	Payload
-	// ExpiresAt is when the hold becomes stale, in whole milliseconds.
+	// ExpiresAt is the time at which the hold becomes stale, in whole milliseconds.
 	ExpiresAt time.Time
-	// Deadline is when the expiry should have happened; zero means that its budget is by count only.
+	// Deadline is the time by which the expiry should have happened; zero means that its budget is by count
+	// only.
 	Deadline time.Time
 }
 
-// Producer is what a desk uses of an acklast.Client.
+// Producer is the part of an acklast.Client that a desk uses.
 type Producer interface {
 	// Check says whether Send would refuse the message as it is.
 	Check(m acklast.Message) error
@@ -45,17 +46,17 @@ func (h Hold) Job() acklast.Message {
 	return acklast.Message{Kind: KindName, Payload: h.Payload, NotBefore: h.ExpiresAt, Deadline: h.Deadline}
 }
 
-// Hold takes the units, in three steps of which each may be the last one that happens: the
-// reservation is put as placing, its expiry job is sent, and one transaction makes it held and takes
-// the units. So a hold cannot exist whose expiry was never sent, and a crash on the way leaves at
-// most a placing reservation without units, which its job abandons when due.
+// Hold takes the units in three steps. It puts the reservation as placing, sends its expiry job, and then makes
+// it held and takes the units in one transaction. The producer may die after any step. So a hold cannot exist
+// whose expiry was never sent, and a crash leaves at most a placing reservation without units, which its job
+// abandons when due.
 //
-// Repeating a Hold with the same values is safe and completes what an earlier call began. Its errors
-// are ErrTaken, ErrNoCapacity, ErrNotFound (of the resource), ErrCommandUsed, a *StateError when the
-// job was faster, or the table's or queue's own.
+// Repeating a Hold with the same values is safe and completes an earlier call. Its errors are ErrTaken,
+// ErrNoCapacity, ErrNotFound (of the resource), ErrCommandUsed, a *StateError when the job was faster, or those
+// of the tables and the queue.
 //
-// After ErrNoCapacity the reservation stays placing until its job is due: were it freed at once for
-// another command, that job would find a foreign hold and raise a false alarm.
+// After ErrNoCapacity the reservation stays placing until its job is due. If it were freed at once for another
+// command, that job would find another command's hold and raise a false alarm.
 func (k *Desk) Hold(ctx context.Context, h Hold) error {
 	if err := h.Check(); err != nil {
 		return err
@@ -77,8 +78,8 @@ func (k *Desk) Hold(ctx context.Context, h Hold) error {
 	return k.take(ctx, h, key)
 }
 
-// place puts the reservation as placing, or finds that an earlier call of the same hold already did;
-// held is true when that call even took the units.
+// place puts the reservation as placing, or finds that an earlier call of the same hold has done so. held is
+// true if that call has also taken the units.
 func (k *Desk) place(ctx context.Context, h Hold) (held bool, err error) {
 	s := k.store
 	err = k.producer.Transact(ctx, types.TransactWriteItem{Put: &types.Put{
@@ -138,15 +139,15 @@ func (k *Desk) take(ctx context.Context, h Hold, key string) error {
 		return err
 	}
 	if found.Payload == h.Payload && found.State == Held {
-		return nil // by a call of ours whose answer was lost
+		return nil // by an earlier call of ours, whose answer was lost
 	}
 	return &StateError{found}
 }
 
-// Confirm makes a held reservation permanent. The state decides, not the clock: a stale hold that
-// nobody released yet can still be confirmed, and of a confirmation and an expiry that race one
-// wins. It is a transaction so that a conflict with that expiry is tried again in place. Repeating it
-// is safe. Its errors are ErrNotFound, a *StateError, or the table's own.
+// Confirm makes a held reservation permanent. The state decides, not the clock: a stale hold that is not
+// released yet can still be confirmed. If a confirmation and an expiry run at the same time, one of them wins.
+// Confirm uses a transaction so that a conflict with the expiry is tried again in place. Repeating it is safe.
+// Its errors are ErrNotFound, a *StateError, or those of the table.
 func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) error {
 	s := k.store
 	err := k.producer.Transact(ctx, types.TransactWriteItem{Update: &types.Update{
@@ -174,8 +175,8 @@ func (k *Desk) Confirm(ctx context.Context, reservationID, commandID string) err
 	return &StateError{found}
 }
 
-// found returns the reservation that refused a write: what the engine returned, or one consistent
-// read where it returned nothing.
+// found returns the reservation that refused a write: the engine's item, or the result of one consistent read
+// if the engine returned none.
 func (s *Store) found(ctx context.Context, reservationID string, refused item) (Reservation, error) {
 	if refused != nil {
 		return readReservation(refused), nil

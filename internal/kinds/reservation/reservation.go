@@ -26,10 +26,10 @@ import (
 // KindName is the kind of the job that expires a hold.
 const KindName = "reservation.expire"
 
-// MaxUnits is the most units of one reservation: what every JSON reader holds exactly.
+// MaxUnits is the most units of one reservation: the largest integer that every JSON reader keeps exactly.
 const MaxUnits = 1<<53 - 1
 
-// State is where a reservation stands.
+// State is a reservation's state.
 type State string
 
 // The states. A reservation that is expired or abandoned may be held anew by another command.
@@ -45,14 +45,14 @@ const (
 const (
 	// Released: the hold was stale; its units went back to the resource.
 	Released = "released"
-	// Superseded: there was nothing to release: confirmed in time, or never held.
+	// Superseded: there was nothing to release: the reservation was confirmed in time, or never held.
 	Superseded = "superseded"
 )
 
 // Payload is the payload of an expiry job.
 type Payload struct {
 	ReservationID string `json:"reservationId"`
-	// CommandID names the hold that is to expire; a reservation may be held anew later.
+	// CommandID names the hold to expire; a reservation may be held again later by another command.
 	CommandID  string `json:"commandId"`
 	ResourceID string `json:"resourceId"`
 	Units      int64  `json:"units"`
@@ -82,7 +82,7 @@ func (p Payload) Key() (string, error) { return acklast.Key(KindName, p.Reservat
 type Reservation struct {
 	Payload
 	State State `json:"state"`
-	// ExpiresAt is when the hold becomes stale. Until then no job can release it.
+	// ExpiresAt is the time at which the hold becomes stale. Until then no job can release it.
 	ExpiresAt time.Time `json:"expiresAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
 }
@@ -96,7 +96,7 @@ type Balance struct {
 	Confirmed  int64  `json:"confirmed"`
 }
 
-// AddsUp says whether no unit was lost or made up.
+// AddsUp says whether no unit was lost or added.
 func (b Balance) AddsUp() bool { return b.Available+b.Held+b.Confirmed == b.Capacity }
 
 // Conditions of holding and confirming.
@@ -107,8 +107,7 @@ var (
 	ErrNoCapacity = errors.New("not enough units available")
 	// ErrTaken: another command, or another hold under the same command, has the reservation.
 	ErrTaken = errors.New("reservation is taken")
-	// ErrCommandUsed: the expiry job of this command is already over, so a hold under it could
-	// never expire.
+	// ErrCommandUsed: the expiry job of this command has already ended, so a hold under it could never expire.
 	ErrCommandUsed = errors.New("command id was used before")
 )
 

@@ -26,13 +26,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The engine's own, started when its package is.
+	// This goroutine belongs to the engine and starts with its package.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/sivchari/kumo/internal/service/dynamodb.(*MemoryStorage).ttlReaper"))
 }
 
 var t0 = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
-// world is a stack on the embedded AWS behind a fault proxy, with a clock of its own.
+// world is a stack on the embedded AWS behind a fault proxy, with its own clock.
 type world struct {
 	*testing.T
 	faults  *faults.Proxy
@@ -46,7 +46,7 @@ type world struct {
 	mu   sync.Mutex
 	now  time.Time
 	sent []string
-	send error // what sending a job comes to
+	send error // the error of sending a job
 }
 
 func newWorld(t *testing.T) *world {
@@ -80,7 +80,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// producer is the stack's client, but for sending.
+// producer is the stack's client, except that sending may fail.
 type producer struct {
 	*acklast.Client
 	w *world
@@ -358,8 +358,7 @@ func TestHoldRefusesAUsedCommand(t *testing.T) {
 	w.wantAvailable(10)
 }
 
-// Whatever step a producer's crash makes the last one: no hold without an expiry, no units lost, and
-// nothing for the DLQ.
+// A producer crashes after each step: no hold has no expiry, no units are lost, and nothing reaches the DLQ.
 func TestCrashWhileProducingAHold(t *testing.T) {
 	crash := errors.New("crash")
 	t.Run("before sending the job", func(t *testing.T) {
@@ -394,7 +393,7 @@ func TestCrashWhileProducingAHold(t *testing.T) {
 		w.wantResult(w.deliver(h), acklast.Committed, reservation.Superseded)
 		w.wantState("r-1", reservation.Abandoned)
 		w.wantAvailable(10)
-		// The producer wakes up late: its commit must fail.
+		// The producer goes on late: its commit must fail.
 		var state *reservation.StateError
 		if err := w.desk.Hold(t.Context(), h); !errors.As(err, &state) || state.Found.State != reservation.Abandoned {
 			t.Errorf("late Hold() = %v, want abandoned", err)
@@ -426,8 +425,7 @@ func TestCrashWhileProducingAHold(t *testing.T) {
 	})
 }
 
-// A producer that takes the units while the due job abandons them: whoever is first wins, and the
-// units are never lost.
+// A producer takes the units while the due job abandons them: the first one wins, and no units are lost.
 func TestTakingRacesAbandoning(t *testing.T) {
 	w := newWorld(t)
 	for i := range 10 {
@@ -454,8 +452,8 @@ func TestTakingRacesAbandoning(t *testing.T) {
 	w.wantAvailable(10)
 }
 
-// The due job finds the reservation placing, and loses the race for abandoning it: it starts over and
-// releases what was taken meanwhile.
+// The due job finds the reservation placing and tries to abandon it, but the producer commits first. The job
+// starts over and releases the units that were taken meanwhile.
 func TestJobThatLosesTheRaceStartsOver(t *testing.T) {
 	w := newWorld(t)
 	h := hold("r-1", 3)
@@ -475,7 +473,7 @@ func TestJobThatLosesTheRaceStartsOver(t *testing.T) {
 	w.wantAvailable(10)
 }
 
-// A commit whose answer is lost is this delivery's own, however often the SDK repeats it.
+// A commit whose answer is lost belongs to this delivery, however often the SDK repeats it.
 func TestCommitWithALostAnswerIsNoDuplicate(t *testing.T) {
 	w := newWorld(t)
 	h := hold("r-1", 3)
@@ -499,7 +497,7 @@ func TestCancellationReasons(t *testing.T) {
 		{"throttled", []string{none, "ThrottlingError", none}, 1, acklast.Unconfirmed},
 		{"no reasons once", nil, 1, acklast.Committed},
 		{"no reasons every time", nil, 3, acklast.Waiting},
-		// The engine's own state contradicts these reasons: what is read afterwards decides.
+		// The engine's own state contradicts these reasons: the read that follows decides.
 		{"entry failed, but is absent", []string{failed, none, none}, 1, acklast.Waiting},
 		{"reservation failed, but is held", []string{none, failed, none}, 1, acklast.Committed},
 		{"both", []string{failed, failed, none}, 1, acklast.Waiting},
@@ -563,7 +561,7 @@ func TestExpiriesOfOneResourceDoNotConflict(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The next expiry may begin while the last one's result is still on its way out.
+	// The next expiry may begin before the result of the last one has arrived.
 	if most > 2 {
 		t.Errorf("%d transactions on one resource at once", most)
 	}

@@ -14,7 +14,7 @@ import (
 	"acklast"
 )
 
-// API is what the store uses of the DynamoDB client.
+// API is the part of the DynamoDB client that the store uses.
 type API interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
@@ -51,7 +51,7 @@ func getString(i item, name string) string {
 
 func getNumber(i item, name string) int64 {
 	if v, ok := i[name].(*types.AttributeValueMemberN); ok {
-		n, _ := strconv.ParseInt(v.Value, 10, 64) // 0 when an engine wrote a fraction: nothing of ours
+		n, _ := strconv.ParseInt(v.Value, 10, 64) // 0 if an engine wrote a fraction; acklast never does
 		return n
 	}
 	return 0
@@ -91,7 +91,7 @@ func (s *Store) get(ctx context.Context, table, key, id string) (item, error) {
 	return out.Item, nil
 }
 
-// CreateResource makes a resource with all its units available. One that exists stays as it is.
+// CreateResource makes a resource with all its units available. An existing resource stays as it is.
 func (s *Store) CreateResource(ctx context.Context, resourceID string, capacity int64) error {
 	_, err := s.db.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.resources,
@@ -149,8 +149,8 @@ func (s *Store) scan(ctx context.Context, table string, each func(item)) error {
 	return nil
 }
 
-// change is the transition of p's reservation from one state to another, on condition that it is
-// p's own. A hold that is not yet stale is never expired or abandoned, whoever sends a job early.
+// change is the transition of p's reservation from one state to another, on condition that it belongs to p. A
+// hold that is not yet stale is never expired or abandoned, even if its job is sent early.
 func (s *Store) change(p Payload, from, to State) types.TransactWriteItem {
 	now := acklast.Millis(s.now())
 	condition := "#state = :from AND #command = :command AND #resource = :resource AND #units = :units"

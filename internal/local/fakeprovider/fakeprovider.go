@@ -1,9 +1,10 @@
-// Package fakeprovider is a provider of messages for this machine: it speaks the protocol of the HTTP
-// adapter, delivers nothing, and counts what it accepted. It serves "acklast local", the demo and
-// tests, and fails on request the way real providers do: it accepts and drops the answer, answers late,
-// throttles, refuses, breaks, forgets.
+// Package fakeprovider is a message provider for this machine. It speaks the protocol of the HTTP adapter,
+// delivers nothing, and counts the messages that it accepted. It serves "acklast local", the demo and tests. On
+// request it fails the way real providers do: it accepts and drops the answer, answers late, throttles,
+// refuses, breaks, or forgets.
 //
-// What it counts is what people would have received, so "sent once" is checked here and nowhere else.
+// Its count is the number of messages that people would have received. So tests of "sent once" check this count
+// and no other.
 package fakeprovider
 
 import (
@@ -20,14 +21,13 @@ import (
 
 // Options say what the provider can do.
 type Options struct {
-	// Deduplicates: a request under a key that it knows gets the first one's answer and is not accepted
-	// again.
+	// Deduplicates: a request under a known key gets the first request's answer and is not accepted again.
 	Deduplicates bool
 	// LooksUp: it answers GET /messages/{key}.
 	LooksUp bool
-	// KeyWindow is for how long it knows a key; 0 is for ever.
+	// KeyWindow is how long the provider remembers a key; 0 is for ever.
 	KeyWindow time.Duration
-	// Token is the bearer token it wants; "" takes any.
+	// Token is the bearer token that it requires; "" accepts any.
 	Token string
 }
 
@@ -41,26 +41,26 @@ type Acceptance struct {
 	At        time.Time `json:"at"`
 }
 
-// Rule says what happens to requests to send. Of several that match, the one added first applies.
+// Rule says how requests to send are answered. If several rules match, the one added first applies.
 type Rule struct {
-	// Recipient is whom the message is for; "" is anybody.
+	// Recipient is the recipient of the message; "" matches any.
 	Recipient string
 	// Times is how many requests the rule applies to; 0 is every one until it is removed.
 	Times int
-	// Arrived is called, if set, when a request has been read, before anything becomes of it, and
-	// Accepted once it is accepted, before it is answered. Both may block.
+	// Arrived and Accepted may be nil. Arrived is called when a request has been read, before it is handled.
+	// Accepted is called after a message was accepted, before the answer. Both may block.
 	Arrived, Accepted func()
-	// Do is what happens; the zero Behaviour accepts.
+	// Do is the behaviour; the zero Behaviour accepts.
 	Do Behaviour
 }
 
-// Behaviour is what becomes of a request.
+// Behaviour is how a request is answered.
 type Behaviour struct {
-	status     int // answer with it, unless 0
+	status     int // the status of the answer, unless 0
 	code       string
-	body       string // instead of the provider's own words, if foreign
+	body       string // in place of the provider's own answer, if foreign is set
 	foreign    bool
-	accept     bool // although the answer is not an acceptance
+	accept     bool // the message is accepted although the answer says otherwise
 	retryAfter string
 	drop       bool
 	late       time.Duration
@@ -88,8 +88,8 @@ func Refuse(code string) Behaviour {
 // Fail answers with a status and an error of the provider's own, and accepts nothing.
 func Fail(status int) Behaviour { return Behaviour{status: status, code: "failed"} }
 
-// Foreign answers with a status and a body that need not be the provider's own, as a proxy before the
-// provider does. accepted says whether the request got through to the provider.
+// Foreign answers with a status and a body of any form, as a proxy in front of the provider does. accepted says
+// whether the request reached the provider.
 func Foreign(status int, body string, accepted bool) Behaviour {
 	return Behaviour{status: status, body: body, foreign: true, accept: accepted}
 }
@@ -120,8 +120,7 @@ type Server struct {
 	lookups  int
 }
 
-// New starts a provider on 127.0.0.1. It panics if that cannot be listened on, which no caller could
-// mend.
+// New starts a provider on 127.0.0.1. It panics if it cannot listen there, since no caller could repair that.
 func New(o Options) *Server {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// Add puts a rule into force. The returned function takes it out again; it may be called twice.
+// Add puts a rule into force. The returned function removes it; calling it twice is safe.
 func (s *Server) Add(r Rule) (remove func()) {
 	added := &rule{Rule: r, left: r.Times}
 	s.mu.Lock()
@@ -163,15 +162,15 @@ func (s *Server) drop(r *rule) {
 	s.rules = slices.DeleteFunc(s.rules, func(other *rule) bool { return other == r })
 }
 
-// Forget makes the provider forget every key, as if their window had passed. What was accepted stays
-// counted.
+// Forget makes the provider forget every key, as if their window had passed. The count of accepted messages
+// stays.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.known)
 }
 
-// Accepted returns what was accepted for a recipient, or with "" for anybody, in order.
+// Accepted returns the messages that were accepted for a recipient, in order; "" means all recipients.
 func (s *Server) Accepted(recipient string) []Acceptance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +255,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// claim finds the rule for a request and uses one of its times up.
+// claim finds the rule for a request and counts one use of it.
 func (s *Server) claim(recipient string) Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +273,7 @@ func (s *Server) claim(recipient string) Rule {
 	return Rule{}
 }
 
-// accept counts a message, unless the key says that it was accepted before.
+// accept counts a message, unless one was already accepted under its key.
 func (s *Server) accept(a Acceptance) Acceptance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +288,7 @@ func (s *Server) accept(a Acceptance) Acceptance {
 	return a
 }
 
-// find returns what was accepted under a key that is not forgotten. The caller holds mu.
+// find returns the message that was accepted under a key, unless the key is forgotten. The caller holds mu.
 func (s *Server) find(key string) (Acceptance, bool) {
 	a, ok := s.known[key]
 	if ok && s.options.KeyWindow > 0 && time.Since(a.At) > s.options.KeyWindow {
@@ -314,7 +313,7 @@ func (s *Server) lookUp(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list is for people: what they would have received.
+// list shows people which messages they would have received.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	if s.authorised(w, r) {
 		answer(w, http.StatusOK, append([]Acceptance{}, s.Accepted(r.URL.Query().Get("recipient"))...))
@@ -324,5 +323,5 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that hung up does not care
+	_ = json.NewEncoder(w).Encode(v) // if the client has hung up, nobody reads the answer
 }

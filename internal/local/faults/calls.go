@@ -8,30 +8,31 @@ import (
 	"strings"
 )
 
-// Call is one AWS call as IAM sees it. A request may be several: a transaction needs the right to each of
-// its parts.
+// Call is one AWS call as IAM sees it. One request may be several calls: a transaction needs the permission for
+// each of its parts.
 type Call struct {
-	// Principal makes the call: "worker", "redrive", or the words of a command such as "redrive plan".
+	// Principal is the caller: "worker", "redrive", or the words of a command such as "redrive plan".
 	Principal string `json:"principal"`
-	// Action is IAM's name of it, such as "sqs:SendMessage"; that of a request that this package does not
-	// know begins with "unknown:".
+	// Action is IAM's name of the call, such as "sqs:SendMessage". It begins with "unknown:" if this package
+	// does not know the request.
 	Action string `json:"action"`
-	// Resource is the end of the resource's ARN, such as "table/acklast-ledger", or "*" for an action that
-	// knows no resources. The stack's name in it is "acklast".
+	// Resource is the end of the resource's ARN, such as "table/acklast-ledger". It is "*" for an action
+	// without resources. The stack's name in it is replaced by "acklast".
 	Resource string `json:"resource"`
-	// Context is what a policy's condition may ask about the call: the partition key of an update that a person's
-	// policy allows for one key alone. Keys of jobs are left out, because each would be another call to replay.
+	// Context holds the values that a policy's condition may test: here, the partition key of an update that
+	// people may make under one key only. Keys of jobs are left out, because each would be another call to
+	// replay.
 	Context map[string][]string `json:"context,omitempty"`
 }
 
-// leadingKeys is IAM's name of the partition keys that a call to DynamoDB names.
+// leadingKeys is IAM's name for the partition keys in a call to DynamoDB.
 const leadingKeys = "dynamodb:LeadingKeys"
 
 // operationsKey is the partition key of the operations table.
 const operationsKey = "pk"
 
-// Record appends every call that comes in from now on to the file, one JSON object a line. The calls are
-// principal's on the stack. Several proxies and processes may record into one file.
+// Record appends every later call to the file, one JSON object a line, as calls of principal on the stack.
+// Several proxies and processes may record into one file.
 func (p *Proxy) Record(file, principal, stack string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,11 +43,11 @@ func (p *Proxy) Record(file, principal, stack string) {
 			c.Resource = strings.Replace(c.Resource, stack+"-", "acklast-", 1)
 			line, err := json.Marshal(c)
 			if err != nil {
-				panic(err) // nothing but strings
+				panic(err) // strings always encode
 			}
 			lines = append(append(lines, line...), '\n')
 		}
-		// One write: appends of several processes do not mix then.
+		// Make one write, so that lines of several processes do not mix.
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err == nil {
 			_, err = f.Write(lines)
@@ -69,7 +70,7 @@ func callsOf(r *http.Request, body []byte) []Call {
 	case strings.HasPrefix(r.URL.Path, lambdaPath):
 		return callsOfLambda(r)
 	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
-		// The query protocol; of the services that speak it, only STS is called.
+		// This is the query protocol. STS is the only service with it that is called.
 		if form, err := url.ParseQuery(string(body)); err == nil && form.Get("Action") == "GetCallerIdentity" {
 			return []Call{{Action: "sts:GetCallerIdentity", Resource: "*"}}
 		}
@@ -77,7 +78,7 @@ func callsOf(r *http.Request, body []byte) []Call {
 	return []Call{{Action: "unknown:" + r.Method + " " + r.URL.Path + " " + r.Header.Get("X-Amz-Target"), Resource: "*"}}
 }
 
-// callsOfSQS: IAM knows no batches.
+// callsOfSQS ignores batches, because IAM has no actions for them.
 func callsOfSQS(operation string, body []byte) []Call {
 	var in struct {
 		QueueURL  string `json:"QueueUrl"`
@@ -93,7 +94,7 @@ func callsOfSQS(operation string, body []byte) []Call {
 	return []Call{{Action: "sqs:" + strings.TrimSuffix(operation, "Batch"), Resource: queue}}
 }
 
-// callsOfDynamoDB: a transaction is its parts, a batch is one action on each table.
+// callsOfDynamoDB returns a call for each part of a transaction, and one for each table of a batch.
 func callsOfDynamoDB(operation string, body []byte) []Call {
 	type part struct{ TableName string }
 	var in struct {

@@ -1,9 +1,9 @@
 // Package faults is an HTTP proxy that makes an AWS-like endpoint fail on purpose.
 //
-// It stands between a client and the endpoint, so that what is tested, or shown in a demo, is the
-// real SDK and the real binaries: the code under test holds no hook for failing. It promises that a
-// request no rule matches passes unchanged, that a rule takes effect on exactly as many requests as
-// it says, also when they come at once, and that Close leaves nothing running.
+// It stands between a client and the endpoint. So tests and the demo use the real SDK and the real binaries,
+// and the code under test needs no hook for failing. The package promises three things. A request that matches
+// no rule passes unchanged. A rule takes effect on exactly as many requests as it says, also when they come at
+// once. Close leaves nothing running.
 //
 //	proxy := faults.New(endpoint)
 //	defer proxy.Close()
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Proxy forwards every request to its target, but for those that a rule lets fail.
+// Proxy forwards every request to its target, except those that match a rule.
 type Proxy struct {
 	target    *url.URL
 	url       string
@@ -44,9 +44,9 @@ type Proxy struct {
 	idle    sync.Cond
 }
 
-// Rule says which requests fail, and how. Of several rules that match, the one added first applies.
+// Rule says which requests fail, and how. If several rules match, the one added first applies.
 type Rule struct {
-	// Operation is the operation's name as the SDK has it, such as "TransactWriteItems"; "" is any.
+	// Operation is the operation's name in the SDK, such as "TransactWriteItems"; "" is any.
 	Operation string
 	// Match looks at the request's body; nil matches all. It may be called concurrently.
 	Match func(body []byte) bool
@@ -61,8 +61,8 @@ type rule struct {
 	left int
 }
 
-// New starts a proxy in front of the endpoint target, such as "http://127.0.0.1:4566". It panics if
-// target is no absolute URL or 127.0.0.1 cannot be listened on, neither of which a caller could mend.
+// New starts a proxy in front of the endpoint target, such as "http://127.0.0.1:4566". It panics if target is
+// no absolute URL, or if it cannot listen on 127.0.0.1, since no caller could repair either.
 func New(target string) *Proxy {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
@@ -90,7 +90,7 @@ func (p *Proxy) URL() string { return p.url }
 
 // Close drops every connection, ends requests in flight and waits until they have ended.
 func (p *Proxy) Close() {
-	// This ends the contexts of requests in flight too; there is nothing to do about its error.
+	// This also ends the contexts of requests in flight. Its error needs no action.
 	_ = p.server.Close()
 	p.listening.Wait()
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func (p *Proxy) Close() {
 	p.transport.CloseIdleConnections()
 }
 
-// Add puts a rule into force. The returned function takes it out again; it may be called twice.
+// Add puts a rule into force. The returned function removes it; calling it twice is safe.
 func (p *Proxy) Add(r Rule) (remove func()) {
 	added := &rule{Rule: r, left: r.Times}
 	p.mu.Lock()
@@ -114,7 +114,7 @@ func (p *Proxy) Add(r Rule) (remove func()) {
 	}
 }
 
-// Calls returns how many requests came in per operation, forwarded and failed ones alike.
+// Calls returns how many requests came in for each operation, forwarded and failed ones alike.
 func (p *Proxy) Calls() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +146,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 
-	// The whole body is read first: an answer given before that makes net/http drop the connection
-	// after it, which the SDK takes for one more fault.
+	// Read the whole body before answering. Otherwise net/http drops the connection after the answer, and the
+	// SDK takes that for one more fault.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client is gone
@@ -166,8 +166,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.answer(x.forward()) //nolint:bodyclose // answer closes it
 }
 
-// claim finds the rule for a request and uses one of its times up. Match is called without the lock,
-// since it is the caller's; so a rule that matched may meanwhile be spent, and the next one is asked.
+// claim finds the rule for a request and counts one use of it. It calls Match without the lock, since Match is
+// the caller's code. So the uses of a matching rule may have run out meanwhile; then claim tries the next rule.
 func (p *Proxy) claim(operation string, body []byte) (Fault, bool) {
 	p.mu.Lock()
 	rules := slices.Clone(p.rules)
@@ -195,8 +195,8 @@ func (p *Proxy) drop(r *rule) {
 	p.rules = slices.DeleteFunc(p.rules, func(other *rule) bool { return other == r })
 }
 
-// Fault is what happens to a request that a rule matches. The zero Fault forwards it, which is of
-// use to let a few requests pass before the next rule applies.
+// Fault is what happens to a request that matches a rule. The zero Fault forwards the request: use it to let a
+// few requests pass before the next rule applies.
 type Fault struct{ do func(*exchange) }
 
 func (f Fault) apply(x *exchange) {
@@ -222,9 +222,9 @@ func Reply(status int, body string) Fault {
 	}}
 }
 
-// CancelTransaction answers a TransactWriteItems call with a TransactionCanceledException whose
-// reasons have these codes, one for each item of the transaction, in its order; "None" is an item that
-// was all right. Without codes the list is empty.
+// CancelTransaction answers a TransactWriteItems call with a TransactionCanceledException. Its reasons have
+// these codes, one for each item of the transaction, in its order. "None" means that the item was no reason.
+// Without codes the list is empty.
 func CancelTransaction(codes ...string) Fault {
 	type reason struct{ Code string }
 	reasons := make([]reason, 0, len(codes))
@@ -238,8 +238,8 @@ func CancelTransaction(codes ...string) Fault {
 	}))
 }
 
-// DropAnswer forwards the request, waits for the whole answer and closes the connection instead of
-// passing it on: the write is committed, the writer does not know.
+// DropAnswer forwards the request, waits for the whole answer and closes the connection instead of passing the
+// answer on. The write is then committed, but its writer cannot know.
 func DropAnswer() Fault {
 	return Fault{func(x *exchange) {
 		if res, err := x.forward(); err == nil {
@@ -250,8 +250,8 @@ func DropAnswer() Fault {
 	}}
 }
 
-// HoldAnswer forwards the request, waits for the whole answer, calls held, and then keeps the client
-// waiting until it is gone: the moment to kill a client whose write is committed.
+// HoldAnswer forwards the request, waits for the whole answer, calls held, and then keeps the client waiting
+// until it is gone. Use it to kill a client whose write is committed.
 func HoldAnswer(held func()) Fault {
 	return Fault{func(x *exchange) {
 		if res, err := x.forward(); err == nil {
@@ -268,7 +268,7 @@ func HoldAnswer(held func()) Fault {
 func Refuse() Fault {
 	return Fault{func(x *exchange) {
 		if conn, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
-			// Without lingering, closing sends a reset rather than an orderly end.
+			// Without lingering, closing sends a reset and not an orderly end.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetLinger(0)
 			}
@@ -279,7 +279,7 @@ func Refuse() Fault {
 	}}
 }
 
-// Delay waits before it forwards the request. A client that gives up meanwhile is not forwarded.
+// Delay waits before it forwards the request. If the client gives up meanwhile, the request is not forwarded.
 func Delay(d time.Duration) Fault {
 	return Fault{func(x *exchange) {
 		t := time.NewTimer(d)
@@ -302,7 +302,7 @@ type exchange struct {
 	body  []byte
 }
 
-// forward sends the request to the target as it came, its Host included, since that is signed.
+// forward sends the request to the target unchanged. Its Host is kept too, since that is signed.
 func (x *exchange) forward() (*http.Response, error) {
 	u := *x.proxy.target
 	u.Path, u.RawPath = x.r.URL.Path, x.r.URL.RawPath
@@ -320,8 +320,8 @@ func (x *exchange) forward() (*http.Response, error) {
 	return x.proxy.transport.RoundTrip(out)
 }
 
-// answer passes the target's answer on. A target that cannot be reached, and an answer that breaks
-// off, look to the client as they would without the proxy: the connection ends.
+// answer passes the target's answer on. If the target cannot be reached or the answer breaks off, the
+// connection ends, as it would without the proxy.
 func (x *exchange) answer(res *http.Response, err error) {
 	if err != nil {
 		panic(http.ErrAbortHandler)

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// target counts what reaches it and answers with what it was sent.
+// target counts the requests that reach it and answers with their bodies.
 type target struct {
 	*httptest.Server
 	hits atomic.Int64

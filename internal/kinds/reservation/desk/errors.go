@@ -9,7 +9,7 @@ import (
 	"acklast/internal/kinds/reservation"
 )
 
-// holdError says what a refused hold means and what to do.
+// holdError explains a refused hold and says what to do.
 func holdError(h reservation.Hold, err error) error {
 	until := "--until " + stamp(h.ExpiresAt)
 	var state *reservation.StateError
@@ -41,7 +41,7 @@ func holdError(h reservation.Hold, err error) error {
 	return fmt.Errorf("%w\nIt may be half done; repeating it with %s completes it", err, until)
 }
 
-// confirmError says what a refused confirmation means and what to do.
+// confirmError explains a refused confirmation and says what to do.
 func confirmError(reservationID, commandID string, err error) error {
 	var state *reservation.StateError
 	switch {

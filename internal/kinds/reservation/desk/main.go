@@ -29,9 +29,9 @@ import (
 // The exit codes.
 const (
 	exitOK = iota
-	// exitFailed: what was asked for did not happen, or not all of it.
+	// exitFailed: the command did not do its work, or not all of it.
 	exitFailed
-	// exitRefused: the command line or the state of things does not allow it.
+	// exitRefused: the command line is wrong, or the present state does not allow the command.
 	exitRefused
 )
 
@@ -89,10 +89,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	return exitFailed
 }
 
-// errTold: the flag set has said what is wrong, with the usage.
+// errTold: the flag set has already printed the error and the usage.
 var errTold = errors.New("the command line is wrong")
 
-// refusal is an error that lies in what was asked for.
+// refusal is an error in the command line.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -106,7 +106,7 @@ type command struct {
 	stack  string
 }
 
-// flags returns a flag set with the flags that both commands have. id and hold say which hold is meant.
+// flags returns a flag set with the flags of both commands. id and hold name the hold.
 func (c *command) flags(name string, id, hold *string) *flag.FlagSet {
 	f := flag.NewFlagSet("desk "+name, flag.ContinueOnError)
 	f.SetOutput(c.stderr)
@@ -129,7 +129,7 @@ func parse(f *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// connect builds what a producer has. It makes no call.
+// connect builds the parts that a producer needs. It makes no call.
 func (c *command) connect(ctx context.Context) (*reservation.Store, *acklast.Client, error) {
 	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ type holdReport struct {
 	Units         int64             `json:"units"`
 	State         reservation.State `json:"state"`
 	ExpiresAt     time.Time         `json:"expiresAt"`
-	// Deadline is when the hold should have been released; absent when there is none.
+	// Deadline is the time by which the hold should have been released; absent when there is none.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Key is the key of the job that expires the hold.
 	Key string `json:"key"`

@@ -5,10 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -34,7 +30,7 @@ type desk struct {
 	aws   *local.AWS
 }
 
-// embedded starts the AWS. It sets variables of the process, so its tests run one after the other.
+// embedded starts the AWS. It sets variables of the process, so its tests do not run in parallel.
 func embedded(t *testing.T) *desk {
 	t.Helper()
 	stack := fmt.Sprintf("desk%d-%d", os.Getpid(), stacks.Add(1))
@@ -48,7 +44,7 @@ func embedded(t *testing.T) *desk {
 	return d
 }
 
-// settings are AWS's own, as "acklast local" prints them.
+// settings sets the variables of AWS itself, as "acklast local" prints them.
 func settings(t *testing.T, endpoint string) {
 	t.Helper()
 	for name, value := range map[string]string{
@@ -66,7 +62,7 @@ type result struct {
 }
 
 func (d *desk) run(args ...string) result {
-	// A file that gets every AWS call of a command, for the check of the policies: see scripts/iam.
+	// This file gets every AWS call of a command, for the check of the policies: see scripts/iam.
 	if file := os.Getenv("ACKLAST_CALLS"); file != "" && d.aws != nil {
 		endpoint := os.Getenv("AWS_ENDPOINT_URL")
 		p := faults.New(endpoint)
@@ -80,7 +76,7 @@ func (d *desk) run(args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// must runs a command line that has to succeed, and reads its answer into T.
+// must runs a command line that has to succeed, and decodes its answer into T.
 func must[T any](d *desk, args ...string) (answer T) {
 	d.t.Helper()
 	r := d.run(args...)
@@ -93,7 +89,8 @@ func must[T any](d *desk, args ...string) (answer T) {
 	return answer
 }
 
-// fails runs a command line that has to end with the code, having said all of wanted and answered nothing.
+// fails runs a command line that has to end with the code. Its error has to contain all of wanted, and it has
+// to print no answer.
 func (d *desk) fails(code int, wanted []string, args ...string) result {
 	d.t.Helper()
 	r := d.run(args...)
@@ -111,7 +108,7 @@ func contains(t *testing.T, text string, wanted ...string) {
 	t.Helper()
 	for _, w := range wanted {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q does not stand in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
@@ -154,7 +151,7 @@ func TestHoldWithoutADeadline(t *testing.T) {
 	if !got.Deadline.IsZero() {
 		t.Errorf("the deadline is %v", got.Deadline)
 	}
-	// The queue delays by whole seconds: 1 ms is not at all.
+	// The queue delays by whole seconds, so a delay of 1 ms is none.
 	var bodies []string
 	for end := time.Now().Add(10 * time.Second); len(bodies) == 0 && time.Now().Before(end); {
 		bodies = d.sent()
@@ -194,7 +191,7 @@ func TestHoldIsRefused(t *testing.T) {
 	d.fails(exitRefused, []string{"confirmed already"}, hold("--until "+until)...)
 }
 
-// The states that only a worker brings about.
+// Only a worker brings about these states.
 func TestErrorsAreSentences(t *testing.T) {
 	until := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	h := reservation.Hold{Payload: reservation.Payload{ReservationID: "r-1", CommandID: "c", ResourceID: "x", Units: 1}, ExpiresAt: until}
@@ -208,7 +205,7 @@ func TestErrorsAreSentences(t *testing.T) {
 	contains(t, confirmError("r-1", "c", state(reservation.Expired)).Error(), "r-1 is expired since 2026-12-01T10:00:00Z", "a new --command")
 }
 
-// A bad command line is refused before anything is called.
+// A bad command line is refused before any call.
 func TestBadCommandLines(t *testing.T) {
 	d := &desk{t: t, stack: "none"}
 	settings(t, "http://127.0.0.1:1")
@@ -260,23 +257,13 @@ func TestWithoutARegion(t *testing.T) {
 	d.fails(exitRefused, []string{"AWS_REGION", "acklast local"}, hold("--for 1m")...)
 }
 
-// An outage in the middle says how to complete the hold, and that completes it.
+// After an outage in the middle, the error says how to complete the hold, and that completes it.
 func TestHoldHalfDone(t *testing.T) {
 	d := embedded(t)
-	to, err := url.Parse(d.aws.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(to)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".SendMessageBatch") {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	proxy := faults.New(d.aws.Endpoint())
+	t.Cleanup(proxy.Close)
+	proxy.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(403, "AccessDenied", "no")})
+	t.Setenv("AWS_ENDPOINT_URL", proxy.URL())
 	r := d.fails(exitFailed, []string{"may be half done", "--until "}, hold("--for 1m --capacity 5")...)
 	_, until, _ := strings.Cut(r.stderr, "--until ")
 	until, _, _ = strings.Cut(until, " ")
