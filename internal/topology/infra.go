@@ -20,6 +20,9 @@ const MinReservedConcurrency = 2
 // MaxReservedRedrive is the most that the redrive function may reserve.
 const MaxReservedRedrive = 100
 
+// UnreservedConcurrency is what Lambda keeps free of reservations in an account.
+const UnreservedConcurrency = 100
+
 // CensusMargin is the least time between the alarm about old isolated jobs and their deletion.
 const CensusMargin = 48 * time.Hour
 
@@ -32,6 +35,8 @@ type Infra struct {
 	// WorkerReserved and RedriveReserved are reserved concurrency; zero reserves none, which is the
 	// default because small accounts refuse any.
 	WorkerReserved, RedriveReserved int
+	// AccountConcurrency is the account's quota of invocations that run at once in the region; zero is unknown.
+	AccountConcurrency int
 	// LogRetention is how long both functions' logs are kept, in whole days.
 	LogRetention time.Duration
 
@@ -88,6 +93,12 @@ func (i Infra) Validate(s Settings) error {
 		i.RedriveReserved, MaxReservedRedrive)
 	must(i.RedriveReserved == 0 || i.RedriveReserved >= MinReservedConcurrency,
 		"redrive reserved concurrency is %d, below %d: while a run is going on, nobody could stop it", i.RedriveReserved, MinReservedConcurrency)
+	must(i.AccountConcurrency == 0 || s.SourceConcurrency+s.RecoveryConcurrency+MinReservedConcurrency <= i.AccountConcurrency,
+		"the caps of both lanes are %d together, but the account's concurrency of %d has to hold them, a redrive and a request that stops it: lower the caps",
+		s.SourceConcurrency+s.RecoveryConcurrency, i.AccountConcurrency)
+	must(i.AccountConcurrency == 0 || i.WorkerReserved+i.RedriveReserved == 0 || i.WorkerReserved+i.RedriveReserved <= i.AccountConcurrency-UnreservedConcurrency,
+		"reserved concurrency is %d, but of the account's %d Lambda keeps %d unreserved",
+		i.WorkerReserved+i.RedriveReserved, i.AccountConcurrency, UnreservedConcurrency)
 	must(i.LogRetention > 0 && i.LogRetention%(24*time.Hour) == 0,
 		"log retention is %v, but CloudWatch keeps logs for whole days", i.LogRetention)
 	must(i.NearDeadline >= time.Minute && i.NearDeadline < i.ShortestBudget,
