@@ -141,7 +141,7 @@ func allowed(users []string, name string) bool {
 // reaches lists, for the parts that an adopter's binaries are made of, the clients of AWS services that they
 // may reach, however far down.
 var reaches = map[string][]string{
-	"internal/worker":  {"sqs"},
+	"internal/worker":  {"scheduler", "sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
 	// The last three sign in to AWS.
 	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "scheduler", "sqs", "sts", "signin", "sso", "ssooidc"},
