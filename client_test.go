@@ -127,7 +127,7 @@ func TestClientRefusesAMessageThatBreaksARule(t *testing.T) {
 	}
 }
 
-// One bad message takes no good one down with it, and no error is given to another message.
+// A bad message does not keep a good one from being sent, and each error belongs to its own message.
 func TestClientSendsAllThatCanBeSent(t *testing.T) {
 	s := newStack(t)
 	good := acklast.Message{Kind: "k", Payload: order{"o-1", 1}}
@@ -163,7 +163,7 @@ func TestKeyIsTheKinds(t *testing.T) {
 	}
 }
 
-// A producer that has the kind gets its key from it, and so cannot make another one than the worker.
+// A producer that has the kind takes the key from it, so producer and worker always have the same key.
 func TestKeyOfAPayload(t *testing.T) {
 	kind := ticketKind(definition(), run)
 	for name, payload := range map[string]any{

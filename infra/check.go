@@ -88,6 +88,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"providerBareYes", r.BareYes != "", http},
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
+		{"sesSandbox", r.SESSandbox, ses},
 	}
 }
 

@@ -41,6 +41,8 @@ type Settings struct {
 	DeletionProtection bool
 	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
 	DestroyData bool
+	// CheckedDeployment tries a new version of the worker before it gets jobs.
+	CheckedDeployment bool
 	// Paused are the lanes that are deployed paused: source, recovery, or both with a comma.
 	Paused string
 	// Senders are the ARNs of the SNS topics, EventBridge rules and S3 buckets that may send jobs, separated by commas.
@@ -105,6 +107,7 @@ var settings = []setting{
 	duration("redriveTimeout", func(s *Settings) *time.Duration { return &s.Infra.RedriveTimeout }),
 	count("redriveMemory", func(s *Settings) *int { return &s.Infra.RedriveMemoryMB }),
 	count("workerReserved", func(s *Settings) *int { return &s.Infra.WorkerReserved }),
+	count("accountConcurrency", func(s *Settings) *int { return &s.Infra.AccountConcurrency }),
 	count("redriveReserved", func(s *Settings) *int { return &s.Infra.RedriveReserved }),
 	count("redriveRate", func(s *Settings) *int { return &s.Redrive.Rate }),
 	count("redriveMaxRate", func(s *Settings) *int { return &s.Redrive.MaxRate }),
@@ -130,6 +133,7 @@ var settings = []setting{
 	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
+	yesNo("sesSandbox", func(s *Settings) *bool { return &s.Reminders.SESSandbox }),
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
 	{"customerKey", func(s *Settings, v string) error {
 		switch v {
@@ -145,6 +149,7 @@ var settings = []setting{
 	}},
 	yesNo("deletionProtection", func(s *Settings) *bool { return &s.DeletionProtection }),
 	yesNo("destroyData", func(s *Settings) *bool { return &s.DestroyData }),
+	yesNo("checkedDeployment", func(s *Settings) *bool { return &s.CheckedDeployment }),
 	{"paused", func(s *Settings, v string) error { s.Paused = v; return nil }},
 	{"senders", func(s *Settings, v string) error { s.Senders = v; return nil }},
 	{"environment", func(s *Settings, v string) error { s.Environment = v; return nil }},
@@ -269,7 +274,7 @@ func (s Settings) props() stack.Props {
 	p := stack.Props{
 		Name: s.Stack, Kinds: kinds.All(), Numbers: s.Numbers, Infra: s.Infra,
 		LogLevel: s.LogLevel, CustomerKey: s.CustomerKey, KeepKey: s.KeepKey, DeletionProtection: s.DeletionProtection,
-		DestroyData: s.DestroyData, AlarmEmail: s.AlarmEmail, Runbook: s.Runbook, Endpoint: s.Endpoint,
+		DestroyData: s.DestroyData, CheckedDeployment: s.CheckedDeployment, AlarmEmail: s.AlarmEmail, Runbook: s.Runbook, Endpoint: s.Endpoint,
 		Redrive: s.Redrive, Environment: pairs(s.Environment), Tags: pairs(s.Tags), NoTracing: s.NoTracing,
 	}
 	// The parts of an invocation follow from its timeout.

@@ -1,4 +1,4 @@
-// Package internal_test holds the rules about who may import whom.
+// Package internal_test checks who may import whom.
 package internal_test
 
 import (
@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// mayUse lists, for what only some packages may import, who they are. An entry ending in "/" stands for
-// all below it; "." is the package at the module's root. Names without a dot in their first part are the
-// module's own.
+// mayUse lists the packages that only some packages may import, and those packages. An entry ending in "/"
+// stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
+// part are the module's own.
 var mayUse = map[string][]string{
 	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	// Scheduler's client belongs to the package that creates schedules; awsclient builds it.
@@ -45,7 +45,7 @@ var mayUse = map[string][]string{
 	"internal/kinds/reservation":                     {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
 }
 
-// mayNeed lists, for some packages, all of the module that they may import.
+// mayNeed lists, for some packages, all packages of the module that they may import.
 var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
@@ -104,7 +104,7 @@ func TestImports(t *testing.T) {
 			if ok && pure && !slices.Contains(needs, ours) {
 				t.Errorf("%s imports %s, but may need only %q", name, ours, needs)
 			}
-			// The longest name that matches says who may.
+			// The longest matching name decides.
 			rule := ""
 			for what := range mayUse {
 				if within(ours, what) && len(what) > len(rule) {
@@ -138,8 +138,8 @@ func allowed(users []string, name string) bool {
 	})
 }
 
-// reaches lists, for the parts that an adopter's binaries are made of, the clients of AWS services that they
-// may reach, however far down.
+// reaches lists, for the main parts of an adopter's binaries, the clients of AWS services that they may import,
+// directly or not.
 var reaches = map[string][]string{
 	"internal/worker":  {"scheduler", "sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
@@ -147,7 +147,7 @@ var reaches = map[string][]string{
 	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "scheduler", "sqs", "sts", "signin", "sso", "ssooidc"},
 }
 
-// The engine and the command line tool know no kind, and bring along no client but those they use.
+// The engine and the command line tool import no kind, and only the clients that they use.
 func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	for name, clients := range reaches {
 		var errOut bytes.Buffer
@@ -170,7 +170,7 @@ func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	}
 }
 
-// Of the redrive, its documents' store alone uses an SDK.
+// In the redrive, only the documents' store uses an SDK.
 func TestOfTheRedriveTheStoreAloneUsesAnSDK(t *testing.T) {
 	files, err := filepath.Glob("redrive/*.go")
 	if err != nil || len(files) == 0 {

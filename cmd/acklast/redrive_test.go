@@ -110,7 +110,11 @@ func TestRedriveCommands(t *testing.T) {
 	user.refused(exitRefused, []string{"the selection selects 0 messages, and the request confirms 2"}, "decide", "--class", "ambiguous", "--count", "2", "--sent", "--reason", "x")
 	user.refused(exitRefused, []string{`name a plan or a run, or say "latest"`}, "redrive", "run", "--yes")
 	user.refused(exitRefused, []string{"--watch watches one run"}, "redrive", "status", "--watch")
-	contains(t, user.must("redrive", "status").stderr, "Stack "+r.stack+" at "+report.Endpoint)
+	where := report.Endpoint
+	if os.Getenv("ACKLAST_CALLS") != "" {
+		where = "http://127.0.0.1:" // the recorder stands before it, on another port
+	}
+	contains(t, user.must("redrive", "status").stderr, "Stack "+r.stack+" at "+where)
 	contains(t, user.must("discard", id, "--by", "grace", "--reason", "never existed").stdout, "discarded")
 	contains(t, user.must("job", "r-1").stdout, "terminal", "discarded")
 	var discard string

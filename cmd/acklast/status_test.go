@@ -75,7 +75,7 @@ func (f *fakeCloudWatch) GetMetricData(_ context.Context, in *cloudwatch.GetMetr
 	return out, nil
 }
 
-// The newest figure of each queue counts, a queue without one has none, and nothing is made up.
+// The newest figure of each queue counts. A queue without a figure has none in the result.
 func TestOldestAges(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	result := func(id string, newest time.Time, values ...float64) cwtypes.MetricDataResult {

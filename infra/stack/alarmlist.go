@@ -83,7 +83,7 @@ func (st *Stack) censusAlarms() []alarm {
 		},
 	}
 	for i := range list {
-		list[i].hourly, list[i].periods, list[i].datapoints = true, day, 1
+		list[i].periods, list[i].datapoints = day, 1
 	}
 	return append(list, alarm{
 		name: "census-failed", severity: ticket,

@@ -34,10 +34,8 @@ type alarm struct {
 	todo   string
 	metric awscloudwatch.IMetric
 	limit  float64
-	// periods are looked at, of which datapoints must reach the limit. A period is a minute, or an hour where
-	// hourly says so.
+	// periods of the metric are looked at, of which datapoints must reach the limit.
 	periods, datapoints int
-	hourly              bool
 }
 
 // description is what an alarm's message says.
@@ -52,11 +50,13 @@ const day = 24
 type alarms struct {
 	shown  []interfacesawscloudwatch.IAlarmRef
 	byName map[string]awscloudwatch.Alarm
+	// targets are told of each.
+	targets []awscloudwatch.IAlarmAction
 }
 
 // newAlarms adds the alarms. Missing data never raises one: every metric here that can be missing is
 // missing because nothing happened.
-func newAlarms(st *Stack) alarms {
+func newAlarms(st *Stack) {
 	var targets []awscloudwatch.IAlarmAction
 	if st.props.AlarmEmail != "" {
 		topic := awssns.NewTopic(st.scope, jsii.String("AlarmTopic"), &awssns.TopicProps{
@@ -80,23 +80,28 @@ func newAlarms(st *Stack) alarms {
 		topic := awssns.Topic_FromTopicArn(st.scope, jsii.String(fmt.Sprint("AlarmTopicByArn", i)), &arn)
 		targets = append(targets, awscloudwatchactions.NewSnsAction(topic))
 	}
-	all := alarms{byName: map[string]awscloudwatch.Alarm{}}
+	st.alarms = alarms{byName: map[string]awscloudwatch.Alarm{}, targets: targets}
 	for _, a := range st.listAlarms() {
-		made := awscloudwatch.NewAlarm(st.scope, jsii.String(constructID(a.name)+"Alarm"), &awscloudwatch.AlarmProps{
-			AlarmName:          jsii.String(st.props.Name + "-" + a.name),
-			AlarmDescription:   jsii.String(a.description(st.props.Runbook)),
-			Metric:             a.metric,
-			Threshold:          &a.limit,
-			ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-			EvaluationPeriods:  jsii.Number(a.periods),
-			DatapointsToAlarm:  jsii.Number(a.datapoints),
-			TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
-		})
-		made.AddAlarmAction(targets...)
-		made.AddOkAction(targets...)
-		all.shown, all.byName[a.name] = append(all.shown, made), made
+		st.newAlarm(a)
 	}
-	return all
+}
+
+// newAlarm adds one alarm, which tells those whom all alarms tell.
+func (st *Stack) newAlarm(a alarm) awscloudwatch.Alarm {
+	made := awscloudwatch.NewAlarm(st.scope, jsii.String(constructID(a.name)+"Alarm"), &awscloudwatch.AlarmProps{
+		AlarmName:          jsii.String(st.props.Name + "-" + a.name),
+		AlarmDescription:   jsii.String(a.description(st.props.Runbook)),
+		Metric:             a.metric,
+		Threshold:          &a.limit,
+		ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+		EvaluationPeriods:  jsii.Number(a.periods),
+		DatapointsToAlarm:  jsii.Number(a.datapoints),
+		TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
+	})
+	made.AddAlarmAction(st.alarms.targets...)
+	made.AddOkAction(st.alarms.targets...)
+	st.alarms.shown, st.alarms.byName[a.name] = append(st.alarms.shown, made), made
+	return made
 }
 
 // constructID turns dlq-depth into DlqDepth. Output ids have letters and digits only.

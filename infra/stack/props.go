@@ -41,6 +41,7 @@ type Numbers = topology.Settings
 //
 //   - RedriveTimeout, RedriveMemoryMB: of the redrive function.
 //   - WorkerReserved, RedriveReserved: reserved concurrency; zero reserves none.
+//   - AccountConcurrency: the account's quota, which the caps must fit; zero is unknown.
 //   - LogRetention: of both functions' logs, in whole days.
 //   - ShortestBudget, NearDeadline, Stalled, LaneAge, DLQAge: what the alarms look at.
 type Infra = topology.Infra
@@ -125,6 +126,10 @@ type Props struct {
 	// PauseSource and PauseRecovery deploy a lane paused, or keep it so. A later deployment without them
 	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
 	PauseSource, PauseRecovery bool
+
+	// CheckedDeployment lets CodeDeploy move jobs to a new version of the worker: only if it answers a test event,
+	// first a tenth of them, and back if it fails. Otherwise a deployment moves all at once.
+	CheckedDeployment bool
 
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to
 	// SQS, DynamoDB and what the kinds call.

@@ -66,7 +66,10 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	st.census = newCensus(st)
 	st.mappings = newMappings(st)
 	st.policies = newPolicies(st)
-	st.alarms = newAlarms(st)
+	newAlarms(st)
+	if props.CheckedDeployment {
+		newDeployment(st)
+	}
 	newDashboard(st)
 	newOutputs(st)
 	for _, key := range slices.Sorted(maps.Keys(props.Tags)) {

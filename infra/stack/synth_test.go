@@ -29,6 +29,7 @@ type resource struct {
 	Type                                string
 	Properties                          map[string]any
 	DependsOn                           []string
+	UpdatePolicy                        map[string]any
 	DeletionPolicy, UpdateReplacePolicy string
 }
 

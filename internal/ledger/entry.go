@@ -35,8 +35,8 @@ const Format = 1
 // MaxHistory is how many events an entry keeps; older ones are dropped.
 const MaxHistory = 20
 
-// maxEventError is how much of an error's text an event keeps, in bytes: its beginning tells it from others,
-// the last error is whole in LastError, and each write costs by the entry's size.
+// maxEventError is the most bytes of an error's text that an event keeps. Its beginning is enough to tell it
+// from others. LastError has the last error completely. Each write costs by the entry's size.
 const maxEventError = 100
 
 // EventKind is the kind of an Event.

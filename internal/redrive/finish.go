@@ -66,12 +66,12 @@ func (d *drive) settleLost(ctx context.Context, lost []target) error {
 	var lines []AuditRecord
 	for _, t := range lost {
 		line := AuditRecord{Run: d.run.ID, Message: t.ID, At: d.s.now().UTC(), What: auditGone, Job: t.Key, Action: t.Action}
-		took, err := d.took(ctx, t)
+		took, generation, err := d.took(ctx, t)
 		if err != nil {
 			return err
 		}
 		if took {
-			line.What, line.Generation, line.Why = auditSent, t.Generation+1, "sent, and not confirmed"
+			line.What, line.Generation, line.Why = auditSent, generation, "sent, and not confirmed"
 		}
 		lines = append(lines, line)
 	}
@@ -91,16 +91,19 @@ func (d *drive) settleLost(ctx context.Context, lost []target) error {
 	return nil
 }
 
-// took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed.
-func (d *drive) took(ctx context.Context, t target) (bool, error) {
-	if d.sent[t.ID] || d.begun[t.ID] && t.Key == "" {
-		return true, nil
+// took says whether it was this run that took an unseen message from the DLQ, in a step that was not confirmed, and
+// the generation that it made of the job. An open plan has no generation to compare the entry
+// with: an entry that has the run's id was opened by it.
+func (d *drive) took(ctx context.Context, t target) (took bool, generation int, err error) {
+	begun := d.begun[t.ID]
+	if d.sent[t.ID] || begun && t.Key == "" {
+		return true, t.Generation + 1, nil
 	}
-	if !d.begun[t.ID] {
-		return false, nil
+	if !begun {
+		return false, 0, nil
 	}
 	e, err := d.s.ledger.Get(ctx, t.Key)
-	return e.Run == d.run.ID && e.Redrives > t.Generation, err
+	return e.Run == d.run.ID && (d.pass != nil || e.Redrives > t.Generation), e.Redrives, err
 }
 
 // finish ends a run that has nothing left to receive, when every message has its ending.

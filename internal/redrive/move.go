@@ -135,9 +135,9 @@ func (d *drive) tookIn(st *moved, before bool) {
 	}
 }
 
-// maxFollowed is how many of its newest jobs a run of an open plan keeps to be judged by: more than the lanes' backlog
-// limit and its window, so that none is dropped before it ran.
-const maxFollowed = 10_000
+// following is how many of its newest jobs a run of an open plan keeps to be judged by: more than the lanes hold and its
+// window needs, so that few are dropped before they ran.
+func (d *drive) following() int { return 2*d.s.numbers.BacklogLimit + d.s.numbers.Window }
 
 // follow keeps a job that was sent, so that its ending is asked for.
 func (d *drive) follow(st *moved, newly bool) {
@@ -154,11 +154,11 @@ func (d *drive) follow(st *moved, newly bool) {
 	j := &sentJob{Watched: Watched{Job: st.key, Generation: st.entry.Redrives, Canary: canary}, digest: st.digest}
 	d.jobs[st.key] = j
 	d.window = append(d.window, j)
-	if d.pass != nil && len(d.window) > maxFollowed {
-		for _, old := range d.window[:maxFollowed/2] {
+	if most := d.following(); d.pass != nil && len(d.window) > most {
+		for _, old := range d.window[:most/2] {
 			delete(d.jobs, old.Job)
 		}
-		d.window = append([]*sentJob(nil), d.window[maxFollowed/2:]...)
+		d.window = slices.Clone(d.window[most/2:])
 	}
 }
 

@@ -54,7 +54,7 @@ func (s *Service) planOpen(ctx context.Context, req Request) (Response, error) {
 
 // pass is one pass of an open plan's run over the DLQ.
 //
-// It is complete when it has seen as many messages as SQS counted at its start, or when for a while nothing new was
+// It is complete when it has seen as many messages as SQS counted at its start and a receive brought nothing new, or when for a while nothing new was
 // received and the counts showed nothing that it has not seen. Counts are approximate: so is "all seen".
 type pass struct {
 	began time.Time
@@ -84,7 +84,11 @@ func (d *drive) nextPass(ctx context.Context) error {
 	return nil
 }
 
-func (p *pass) over(most int) bool { return p.old >= p.holds || p.idle >= most || p.quiet }
+// over says whether the pass gives nothing more. A count that is reached is not believed while receives bring new messages:
+// it may have been too small.
+func (p *pass) over(most int) bool {
+	return p.old >= p.holds && p.idle > 0 || p.idle >= most || p.quiet
+}
 
 // saw notes a message, and says whether the pass sees it for the first time.
 func (p *pass) saw(m job.Message) bool {

@@ -337,4 +337,4 @@ func openPlanOf(b testing.TB, n int) {
 }
 
 // The same, smaller, with every test.
-func TestAnOpenPlanOfManyMessages(t *testing.T) { openPlanOf(t, 20_000) }
+func TestAnOpenPlanOfManyMessages(t *testing.T) { openPlanOf(t, 5_000) }

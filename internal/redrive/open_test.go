@@ -333,8 +333,9 @@ func TestTheSweepTellsEveryEnding(t *testing.T) {
 				done(w, m)
 			}
 		}
-		const jobs = 10_500
+		const jobs = 600
 		b.many(jobs)
+		b.Numbers.BacklogLimit = 100 // it keeps 250 jobs
 		b.Numbers.ScanMessages = 100
 		plan := b.must(redrive.Request{Action: "plan", Open: true, Select: transient, Count: 20_000, RatePerSecond: -1, By: "ada", Reason: "r"}).Plan
 		b.approved(plan)
@@ -402,20 +403,23 @@ func TestTheSweepWaitsForOpenJobs(t *testing.T) {
 	})
 }
 
-// A count that was too small when a pass began ends that pass early, and another one finds the rest.
-func TestAnOpenPlanGoesOverTheQueueAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.run, b.lag = completes(map[string]int{}), 10*time.Minute
-		b.many(5)
-		time.Sleep(11 * time.Minute)
-		b.must(redrive.Request{Action: "status"}) // a call, at which the queues' counts are noted
-		for i := range 100 {
-			b.isolated(fmt.Sprint("more", i), job.Transient)
-		}
-		b.Numbers.GoneAfter = 11 * time.Minute
-		b.wantDone(b.runs(b.opened(transient, 1000)), map[redrive.Ending]int{redrive.Succeeded: 105})
-	})
+// A count that was too small when a pass began, or zero, ends no run: receives bring more, and another pass finds the rest.
+func TestAnOpenPlanDoesNotBelieveACountThatIsTooSmall(t *testing.T) {
+	for _, before := range []int{0, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.run, b.lag = completes(map[string]int{}), 10*time.Minute
+			b.many(before)
+			time.Sleep(11 * time.Minute)
+			b.must(redrive.Request{Action: "status"}) // a call, at which the queues' counts are noted
+			time.Sleep(time.Second)
+			for i := range 100 {
+				b.isolated(fmt.Sprint("more", i), job.Transient)
+			}
+			b.Numbers.GoneAfter = 11 * time.Minute
+			b.wantDone(b.runs(b.opened(transient, 1000)), map[redrive.Ending]int{redrive.Succeeded: 100 + before})
+		})
+	}
 }
 
 // Jobs that are final when the run meets them are no surprise; those that become final under its hands are.

@@ -16,19 +16,23 @@ import (
 )
 
 // What a run says at its end is what the ledger and the queues hold: with calls that fail, are half done or
-// whose answers are lost, with people who look at the DLQ and take messages from it, counts that lag, the
-// in-flight limit, latency and its spikes, copies, and jobs that fail again.
+// whose answers are lost, with people who look at the DLQ, hide its messages and take some away, counts that lag, the
+// in-flight limit, latency and its spikes, copies, and jobs that fail again. The same for an open plan.
 func TestWhatARunSaysIsTrue(t *testing.T) {
 	for seed := range uint64(100) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runOfChance(t, rand.New(rand.NewPCG(seed, 7))) })
-		})
+		for _, open := range []bool{false, true} {
+			t.Run(fmt.Sprint(seed, " open ", open), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { runOfChance(t, rand.New(rand.NewPCG(seed, 7)), open) })
+			})
+		}
 	}
 }
 
-func runOfChance(t *testing.T, r *rand.Rand) {
+func runOfChance(t *testing.T, r *rand.Rand, open bool) {
 	b := newBench(t)
 	b.Numbers.CanaryWait, b.Numbers.Canary = time.Minute, 1+r.IntN(5)
+	b.Numbers.PollEvery = 5 * time.Second // fewer looks for the same waits
 	b.Numbers.MaxFailedPercent = 60
 	effects := map[string]int{}
 	done := completes(effects)
@@ -44,14 +48,19 @@ func runOfChance(t *testing.T, r *rand.Rand) {
 		b.put(job.DLQ, b.queues[job.DLQ][r.IntN(len(b.queues[job.DLQ]))].Message)
 	}
 	b.malformed()
-	plan := b.must(planOf(all)).Plan
+	var plan *redrive.Plan
+	if open {
+		plan = b.opened(all, 1000)
+	} else {
+		plan = b.must(planOf(all)).Plan
+	}
 	planned := map[string]string{}
 	for _, m := range b.queues[job.DLQ] {
 		if keyOf(m.Message) != "" {
 			planned[m.ID] = keyOf(m.Message)
 		}
 	}
-	if len(planned) != plan.Actions[redrive.Redrive]+plan.Actions[redrive.Copy] {
+	if len(planned) != plan.Actions[redrive.Redrive]+plan.Actions[redrive.Copy] && !open {
 		t.Fatalf("planned %v of %d messages", plan.Actions, len(planned))
 	}
 	taken := map[string]bool{}
@@ -99,6 +108,12 @@ func runOfChance(t *testing.T, r *rand.Rand) {
 			b.mu.Unlock()
 		}
 	})
+	looks.Go(func() { // and one of them looks through the function, which may answer anything or fail
+		for looking.Err() == nil {
+			time.Sleep(time.Duration(60+len(planned)) * time.Second)
+			_, _ = b.try(looking, redrive.Request{Action: "inspect"})
+		}
+	})
 	var got *redrive.Run
 	for round := 0; round < 200 && (got == nil || got.State != redrive.Done); round++ {
 		if round == 40 { // the trouble ends
@@ -115,6 +130,7 @@ func runOfChance(t *testing.T, r *rand.Rand) {
 		time.Sleep(b.Numbers.LockLease + time.Minute)
 	}
 	stop()
+	looks.Wait()
 	b.fault, b.half = nil, nil
 	if got == nil || got.State != redrive.Done {
 		t.Fatalf("never done: %+v", got)
@@ -149,6 +165,21 @@ func runOfChance(t *testing.T, r *rand.Rand) {
 	if n := said[redrive.Removed]; n > 0 {
 		delete(said, redrive.Removed)
 		said[redrive.Copied] += n
+	}
+	if open {
+		for id, k := range planned {
+			if e := b.entries[k]; left[id] && e.Status == ledger.Isolated && e.Run != got.ID {
+				t.Errorf("%s matches and was left, and the run says that it is done", k)
+			}
+		}
+		// An open plan has no messages of its own: what it never met has no ending.
+		for _, ending := range []redrive.Ending{redrive.Skipped, redrive.Gone} {
+			if said[ending] > want[ending] {
+				t.Errorf("the run says %s of %d messages, there are %d", ending, said[ending], want[ending])
+			}
+			delete(said, ending)
+			delete(want, ending)
+		}
 	}
 	if !maps.Equal(said, want) {
 		t.Errorf("the run says %v, the ledger and the queues %v", got.Endings, want)

@@ -253,9 +253,9 @@ func TestRate(t *testing.T) {
 				b.run = completes(map[string]int{})
 				seconds := 30
 				if rate > 100 {
-					seconds = 6
+					seconds = 3
 				}
-				total := rate*(seconds+4) + b.Numbers.Canary
+				total := rate*(seconds+2) + b.Numbers.Canary
 				for i := range total {
 					b.isolated(fmt.Sprint("j", i), job.Transient)
 				}
@@ -767,66 +767,72 @@ func TestForbiddenSendAborts(t *testing.T) {
 // done, nothing is lost and every effect happens once.
 func TestRandomFailures(t *testing.T) {
 	for seed := range uint64(150) {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			effects := map[string]int{}
-			b.run = completes(effects)
-			b.Numbers.CanaryWait = time.Minute
-			const jobs = 25
-			for i := range jobs {
-				b.isolated(fmt.Sprint("j", i), job.Transient)
-			}
-			bad := b.malformed()
-			plan := b.must(planOf(all)).Plan
-			r := rand.New(rand.NewPCG(seed, 1))
-			share := 0.02 + 0.2*r.Float64()
-			b.fault = func(call string) (before, after error) {
-				err := fmt.Errorf("%s: %w", call, ledger.ErrUnavailable)
-				switch x := r.Float64(); {
-				case x < share/2:
-					return err, nil
-				case x < share:
-					return nil, err
-				}
-				return nil, nil
-			}
-			b.half = b.fault
-			var got *redrive.Run
-			for round := range 300 {
-				if round == 40 {
-					b.fault, b.half = nil, nil // the outage ends
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-				resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
-				if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
-					resp, err = b.try(ctx, redrive.Request{Action: "run", Run: plan.Run})
-				}
-				cancel()
-				if err == nil && resp.Run != nil && resp.Run.State == redrive.Done {
-					got = resp.Run
-					break
-				}
-				time.Sleep(b.Numbers.LockLease + time.Minute)
-			}
-			if got == nil {
-				t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
-			}
-			b.fault, b.half = nil, nil
-			for i := range jobs {
-				e := b.entry(fmt.Sprint("j", i))
-				if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
-					t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
-				}
-			}
-			// What is left are the malformed one, and copies of what is final.
-			found := false
-			for _, m := range b.queues[job.DLQ] {
-				found = found || m.ID == bad
-			}
-			if !found {
-				t.Errorf("seed %d: the malformed one is lost", seed)
-			}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomFailures(t, seed) })
 		})
+	}
+}
+
+func randomFailures(t *testing.T, seed uint64) {
+	b := newBench(t)
+	b.Numbers.PollEvery = 5 * time.Second // fewer looks for the same waits
+	effects := map[string]int{}
+	b.run = completes(effects)
+	b.Numbers.CanaryWait = time.Minute
+	const jobs = 25
+	for i := range jobs {
+		b.isolated(fmt.Sprint("j", i), job.Transient)
+	}
+	bad := b.malformed()
+	plan := b.must(planOf(all)).Plan
+	r := rand.New(rand.NewPCG(seed, 1))
+	share := 0.02 + 0.2*r.Float64()
+	b.fault = func(call string) (before, after error) {
+		err := fmt.Errorf("%s: %w", call, ledger.ErrUnavailable)
+		switch x := r.Float64(); {
+		case x < share/2:
+			return err, nil
+		case x < share:
+			return nil, err
+		}
+		return nil, nil
+	}
+	b.half = b.fault
+	var got *redrive.Run
+	for round := range 300 {
+		if round == 40 {
+			b.fault, b.half = nil, nil // the outage ends
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		resp, err := b.try(ctx, redrive.Request{Action: "run", Plan: plan.ID})
+		if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
+			resp, err = b.try(ctx, redrive.Request{Action: "run", Run: plan.Run})
+		}
+		cancel()
+		if err == nil && resp.Run != nil && resp.Run.State == redrive.Done {
+			got = resp.Run
+			break
+		}
+		time.Sleep(b.Numbers.LockLease + time.Minute)
+	}
+	if got == nil {
+		t.Fatalf("seed %d: never done: %+v", seed, b.ask(t.Context(), redrive.Request{Action: "status", Run: plan.Run}).Run)
+	}
+	b.fault, b.half = nil, nil
+	for i := range jobs {
+		e := b.entry(fmt.Sprint("j", i))
+		if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
+			t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
+		}
+	}
+	// What is left are the malformed one, and copies of what is final.
+	found := false
+	for _, m := range b.queues[job.DLQ] {
+		found = found || m.ID == bad
+	}
+	if !found {
+		t.Errorf("seed %d: the malformed one is lost", seed)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// QueueURLs are the URLs of a stack's queues, or their ARNs where that is said.
+// QueueURLs are the URLs of a stack's queues, or their ARNs if the documentation says so.
 type QueueURLs struct{ Source, Recovery, DLQ string }
 
 // Limits that AWS sets; they are facts, not settings.
@@ -127,20 +127,20 @@ type Settings struct {
 	WorkerMemoryMB int
 	// BatchSize is the most messages in one invocation; above 10 a BatchWindow is required by AWS.
 	BatchSize int
-	// BatchWindow is how long Lambda gathers a batch. Zero means: as soon as there is a message.
+	// BatchWindow is how long Lambda gathers a batch. Zero means that a single message is enough to invoke.
 	BatchWindow time.Duration
 	// LaneVisibility is the visibility timeout of both lanes.
 	LaneVisibility time.Duration
-	// MaxReceiveCount is how often SQS hands out a message before it moves it to the DLQ itself.
-	// Retries and deferrals are new messages and do not spend it; it is the backstop for outages.
+	// MaxReceiveCount is how often SQS delivers a message before it moves it to the DLQ itself. Retries and
+	// deferrals are new messages and do not spend receives. It is the last resort in outages.
 	MaxReceiveCount int
 	// SourceConcurrency and RecoveryConcurrency cap the concurrent invocations of each lane.
 	SourceConcurrency, RecoveryConcurrency int
 
 	// StartMargin is the least time an invocation must have left for a record to be started.
 	StartMargin time.Duration
-	// HandoverMargin is the time at the end of an invocation that is kept for sending moves and
-	// backing off what was left; attempts are cancelled when it begins.
+	// HandoverMargin is the time at the end of an invocation for sending moves and backing off the messages
+	// that are left. Attempts are cancelled when it begins.
 	HandoverMargin time.Duration
 
 	// MaxAttempts is the budget by count, per opening of an entry.
@@ -148,15 +148,15 @@ type Settings struct {
 	// BackoffBase and BackoffCap bound the delay before the next attempt:
 	// min(BackoffCap, BackoffBase·2^(attempt-1)), jittered down to half.
 	BackoffBase, BackoffCap time.Duration
-	// AttemptTime is what one attempt may take, at most; the budget by time keeps room for it.
+	// AttemptTime is the longest time of one attempt; the budget by time keeps room for it.
 	AttemptTime time.Duration
 	// HopDelay is the longest wait of one hop through the recovery lane, at most MaxDelay.
 	HopDelay time.Duration
-	// MaxContentions is how often conflicting writes may defer a job, and ContentionTime for how long at
-	// least, before it is isolated with cause "contention".
+	// MaxContentions is how often conflicting writes may defer a job before it is isolated with cause
+	// "contention". ContentionTime is how long the contention must have lasted before that.
 	MaxContentions int
 	ContentionTime time.Duration
-	// RolloutWait is how long a job waits whose kind the worker does not know.
+	// RolloutWait is how long a job waits if the worker does not know its kind.
 	RolloutWait time.Duration
 	// MaxAhead is how far ahead a job's notBefore may lie if the job waits in hops.
 	MaxAhead time.Duration
@@ -180,7 +180,7 @@ type Settings struct {
 	LedgerRetention time.Duration
 	// LeaseSkew is the clock difference between workers that leases tolerate.
 	LeaseSkew time.Duration
-	// MaxRedrives is how often an entry may be reopened (its generations).
+	// MaxRedrives is the generation limit: how often an entry may be reopened.
 	MaxRedrives int
 }
 
@@ -244,8 +244,8 @@ func Scaled() Settings {
 	return s
 }
 
-// Validate reports every inequality that the settings break, each as a sentence that says which and
-// why. It returns nil when all hold.
+// Validate reports every inequality that the settings break. Each is a sentence that names the inequality and
+// its reason. It returns nil when all hold.
 func (s Settings) Validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {

@@ -20,7 +20,7 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 			c.Rules.Retention != s.LedgerRetention || c.HopDelay != s.HopDelay || c.StartMargin != s.StartMargin {
 			t.Errorf("%s: %+v", name, c)
 		}
-		// What is left out falls back to the same numbers a deployed system has.
+		// A variable that is not set has the number of a deployed system.
 		least := map[string]string{}
 		for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
 			least[name] = env[name]
@@ -80,7 +80,7 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 			t.Errorf("%s has no test of a bad value", name)
 		}
 	}
-	// All that is wrong is said at once.
+	// The error names every mistake.
 	_, err := worker.ParseConfig(func(string) string { return "" })
 	for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
 		if err == nil || !strings.Contains(err.Error(), name) {

@@ -115,8 +115,8 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
 }
 
-// forgot says that the message has been handled before and does not tell it: its memory did not fit, or was
-// tampered with. The ledger knows its counts.
+// forgot says that the message was handled before but lacks its memory: it did not fit, or was tampered with.
+// The ledger has its counts.
 func (s *step) forgot() bool { return s.Lane == job.Recovery && s.Memory == (job.Memory{}) }
 
 // late says that the job expires instead of running.
@@ -124,7 +124,7 @@ func (h *Handler) late(s *step) bool {
 	return s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline)
 }
 
-// ready says that nothing has to be looked up or awaited before the job's attempt.
+// ready says that the job's attempt may start without a look-up or a wait.
 func (h *Handler) ready(s *step) bool {
 	return !s.forgot() && s.Memory.Run == "" && s.Memory.Cause == "" && !s.Envelope.NotBefore.After(h.now()) && !h.late(s)
 }

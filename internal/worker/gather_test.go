@@ -15,7 +15,7 @@ import (
 	"acklast/internal/ledger"
 )
 
-// together is a kind whose jobs share what stands before the hyphen of their id. It notes what ran.
+// together is a kind whose jobs share the part of their id before the hyphen. It records what ran.
 type together struct {
 	mu     sync.Mutex
 	alone  []string
@@ -106,7 +106,7 @@ func TestJobsOfTwoKindsShareNothing(t *testing.T) {
 	tg.want(t, "a-1 a-2")
 }
 
-// Two copies of a job in one transaction would be refused by DynamoDB.
+// DynamoDB would refuse two copies of a job in one transaction.
 func TestCopiesOfAJobAreNotInOneGroup(t *testing.T) {
 	b, tg := newTogether(t)
 	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-1")), b.record("m3", body("a-2"))); err != nil || len(failed) != 0 {
@@ -151,7 +151,7 @@ func TestAGroupsJobsEndEachForItself(t *testing.T) {
 	}
 }
 
-// A panic of the batch form must cost only the job that makes it.
+// A panic of the batch form fails only the job that causes it.
 func TestAPanicOfAGroupIsNotEverybodys(t *testing.T) {
 	b, tg := newTogether(t)
 	tg.batch = func(context.Context, []job.Delivery) []job.Result { panic("one of them") }
@@ -180,7 +180,7 @@ func TestAPanicWhileNamingIsIsolatedAtOnce(t *testing.T) {
 	}
 }
 
-// A group's attempt has an end, as any has. What hangs is a failed attempt of each of its jobs.
+// A group's attempt has an end, like any other. If it hangs, each of its jobs has a failed attempt.
 func TestAGroupsAttemptEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, tg := newTogether(t)
@@ -203,7 +203,7 @@ func TestAGroupsAttemptEnds(t *testing.T) {
 	})
 }
 
-// Suspects run one at a time, and what was put back runs alone after its entry is reopened.
+// Suspects run one at a time. A job that was put back runs alone after its entry is reopened.
 func TestWhoRunsAlone(t *testing.T) {
 	b, tg := newTogether(t)
 	suspect := b.record("m1", body("a-1"))
@@ -225,7 +225,7 @@ func TestWhoRunsAlone(t *testing.T) {
 	tg.want(t, "a-1 a-2", "a-1 a-2")
 }
 
-// With less concurrency than records some would wait for others that cannot start.
+// With less concurrency than records, some would wait for others that cannot start.
 func TestNobodyWaitsForWhatCannotStart(t *testing.T) {
 	b, tg := newTogether(t)
 	b.Concurrency = 1

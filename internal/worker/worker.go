@@ -253,8 +253,8 @@ func (h *Handler) run(ctx context.Context, s *step) {
 	}
 }
 
-// begin takes a record as far as no call is needed. Of a batch this happens in the order of its records, so
-// that those in front get the attempts that a slowed kind may start.
+// begin does the part of a record's work that needs no call. It runs in the order of the batch's records, so
+// that the first ones get the attempts that a slowed kind may start.
 func (h *Handler) begin(ctx context.Context, s *step) {
 	s.over = s.Envelope.Kind == "" && !h.readEnvelope(s) || !h.readPayload(s)
 	if !s.over && h.ready(s) {

@@ -30,6 +30,7 @@ const (
 	EnvBareYes      = "ACKLAST_PROVIDER_BARE_YES"
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
+	EnvSESSandbox   = "ACKLAST_SES_SANDBOX"
 )
 
 // variables says what each variable is for.
@@ -45,6 +46,7 @@ var variables = []acklast.Variable{
 	{Name: EnvBareYes, Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
 	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
+	{Name: EnvSESSandbox, Help: "true while the account is in SES's sandbox"},
 }
 
 // The known providers. With ProviderNone the worker starts and reminders are rejected.
@@ -77,6 +79,8 @@ type Config struct {
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
 	SESFrom, SESSet string
+	// SESSandbox says that the account is in SES's sandbox, where recipients are verified identities too.
+	SESSandbox bool
 }
 
 // defaultTimeout is short enough that an invocation with only the worker's start margin left can still make a
@@ -92,7 +96,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
 		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0)},
 		BareYes:   getenv(EnvBareYes),
-		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet),
+		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet), SESSandbox: r.Bool(EnvSESSandbox),
 	}
 	switch c.Provider {
 	case ProviderNone:
@@ -178,6 +182,7 @@ func (c Config) Environment() map[string]string {
 	set(EnvBareYes, c.BareYes)
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)
+	yes(EnvSESSandbox, c.SESSandbox)
 	return env
 }
 

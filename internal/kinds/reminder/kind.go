@@ -86,11 +86,17 @@ func grants(getenv func(string) string) ([]acklast.Grant, error) {
 		// If the secret has its own encryption key, that key's policy also has to let the worker decrypt.
 		all = append(all, acklast.Grant{Resource: c.SecretARN, Actions: []string{"secretsmanager:GetSecretValue"}})
 	case c.Provider == ProviderSES:
-		// SES checks the verified identity, which is the address or its domain, and the parts of which the
-		// e-mail is made. Producers choose the templates. Sending a template has an action of its own in SES's
-		// first API.
-		_, domain, _ := strings.Cut(c.SESFrom, "@")
-		resources := []string{"identity/" + c.SESFrom, "identity/" + domain, "template/*"}
+		// SES checks the verified identity, which is the address, its domain or a domain above that, and the parts
+		// of which the e-mail is made. Producers choose the templates. Sending a template has an action of its own
+		// in SES's first API.
+		resources := []string{"identity/" + c.SESFrom}
+		for _, domain, _ := strings.Cut(c.SESFrom, "@"); strings.Contains(domain, "."); _, domain, _ = strings.Cut(domain, ".") {
+			resources = append(resources, "identity/"+domain)
+		}
+		if c.SESSandbox {
+			resources = []string{"identity/*"} // recipients are identities too
+		}
+		resources = append(resources, "template/*")
 		if c.SESSet != "" {
 			resources = append(resources, "configuration-set/"+c.SESSet)
 		}

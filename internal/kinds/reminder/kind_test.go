@@ -170,6 +170,16 @@ func TestGrants(t *testing.T) {
 			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
 			"arn:{partition}:ses:{region}:{account}:template/* ses:SendEmail ses:SendTemplatedEmail",
 		}},
+		"ses from below a verified domain": {reminder.Config{Provider: "ses", SESFrom: "billing@mail.example.com"}, []string{
+			"arn:{partition}:ses:{region}:{account}:identity/billing@mail.example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:identity/mail.example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:template/* ses:SendEmail ses:SendTemplatedEmail",
+		}},
+		"ses in the sandbox, where recipients are identities": {reminder.Config{Provider: "ses", SESFrom: "billing@example.com", SESSandbox: true}, []string{
+			"arn:{partition}:ses:{region}:{account}:identity/* ses:SendEmail ses:SendTemplatedEmail",
+			"arn:{partition}:ses:{region}:{account}:template/* ses:SendEmail ses:SendTemplatedEmail",
+		}},
 		"ses with a configuration set": {reminder.Config{Provider: "ses", SESFrom: "billing@example.com", SESSet: "renewals"}, []string{
 			"arn:{partition}:ses:{region}:{account}:identity/billing@example.com ses:SendEmail ses:SendTemplatedEmail",
 			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
@@ -197,7 +207,7 @@ func TestGrants(t *testing.T) {
 // The description lists every variable of a configuration.
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
-	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x",
+	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x", SESSandbox: true,
 		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1}}
 	var want, got []string
 	for name := range full.Environment() {
