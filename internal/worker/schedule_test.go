@@ -395,4 +395,3 @@ func TestAGenerationHasItsOwnSchedule(t *testing.T) {
 		t.Errorf("%d schedules, want one for each generation", len(s.waiting))
 	}
 }
-
