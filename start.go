@@ -21,6 +21,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/redrive"
+	"acklast/internal/schedule"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/version"
@@ -133,6 +134,9 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Ledger: store,
 		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
+		}),
+		Scheduler: schedule.New(awsclient.Scheduler(aws), schedule.Target{
+			Group: config.Names.ScheduleGroup, RoleARN: config.ScheduleRoleARN, QueueURL: config.RecoveryURL, DLQARN: config.DLQARN,
 		}),
 		Operators: redrive.Operators{Table: redrive.NewStore(db, config.Names.OperationsTable)},
 		Kinds:     job.NewCatalogue(running...),

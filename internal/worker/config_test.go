@@ -36,6 +36,7 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 
 func TestParseConfigNamesTheVariable(t *testing.T) {
 	good := worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	maps.Copy(good, worker.ScheduleEnvironment("arn:aws:iam::1:role/r", "arn:aws:sqs:eu-central-1:1:d"))
 	tests := map[string][]string{ // variable: values that must be refused
 		worker.EnvStack:           {""},
 		worker.EnvSourceURL:       {""},
@@ -52,6 +53,11 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 		worker.EnvHopDelay:        {"16m"},
 		worker.EnvMaxContentions:  {"-3"},
 		worker.EnvMaxAhead:        {"-1s"},
+		worker.EnvScheduleFrom:    {"-1s", "14m"},
+		worker.EnvScheduleAhead:   {"0s", "9601h"},
+		worker.EnvScheduleEarly:   {"0s", "4h"},
+		worker.EnvScheduleRole:    {""},
+		worker.EnvDLQARN:          {""},
 		worker.EnvRolloutWait:     {"0s"},
 		worker.EnvContentionTime:  {"0s"},
 		worker.EnvMaxRedrives:     {"x"},

@@ -76,12 +76,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		return
 	}
 	if ahead := s.Envelope.NotBefore.Sub(h.now()); ahead > 0 {
-		if ahead > h.config.MaxAhead {
-			h.isolateFor(ctx, s, job.Rejected, job.CausePermanent,
-				fmt.Sprintf("it is due in %v, more than the %v that a job can wait here", ahead.Round(time.Minute), h.config.MaxAhead))
-			return
-		}
-		h.wait(s, s.Envelope.NotBefore, nil)
+		h.early(ctx, s, ahead)
 		return
 	}
 	if h.late(s) && h.expire(ctx, s) {
