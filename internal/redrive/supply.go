@@ -1,12 +1,13 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
 )
 
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
@@ -71,8 +72,7 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		for _, m := range received {
 			d.mine.keep(m.Message)
 		}
-		d.meet(ctx, received)
-		return errors.Join(errs...)
+		return errors.Join(append(errs, d.meet(ctx, received))...)
 	}
 	for _, m := range received {
 		known := d.mine.has(m.ID)
