@@ -21,6 +21,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/redrive"
+	"acklast/internal/schedule"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/version"
@@ -49,9 +50,9 @@ func serve(handler any) {
 	lambda.Start(handler)
 }
 
-// collectLess has the garbage collector run less often. A function's live heap is a few megabytes, so that by
-// default it runs all the time, at a fifth of the worker's processor time. The memory limit keeps a function
-// with more on its heap within its memory. GOGC and GOMEMLIMIT in the environment win.
+// collectLess makes the garbage collector run less often. A function's live heap is a few megabytes, so by
+// default the collector runs all the time, and takes a fifth of the worker's processor time. The memory limit
+// keeps a function with a larger heap within its memory. GOGC and GOMEMLIMIT in the environment outrank this.
 func collectLess(getenv func(string) string) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -133,6 +134,9 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Ledger: store,
 		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
+		}),
+		Scheduler: schedule.New(awsclient.Scheduler(aws), schedule.Target{
+			Group: config.Names.ScheduleGroup, RoleARN: config.ScheduleRoleARN, QueueURL: config.RecoveryURL, DLQARN: config.DLQARN,
 		}),
 		Operators: redrive.Operators{Table: redrive.NewStore(db, config.Names.OperationsTable)},
 		Kinds:     job.NewCatalogue(running...),

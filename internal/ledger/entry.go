@@ -99,6 +99,11 @@ type Entry struct {
 	// RetryAt is the earliest time of the next attempt; zero before the first failure.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 
+	// ScheduledUntil is the latest due time for which a schedule may bring the job's message back, ScheduleName the
+	// schedule that was made last. The entry outlives that time, whatever becomes of the job before.
+	ScheduledUntil time.Time `json:"scheduledUntil,omitzero"`
+	ScheduleName   string    `json:"scheduleName,omitzero"`
+
 	LastClass job.Class `json:"lastClass,omitzero"`
 	LastError string    `json:"lastError,omitzero"`
 	Cause     job.Cause `json:"cause,omitzero"`

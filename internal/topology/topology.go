@@ -43,6 +43,10 @@ const (
 	MaxMemoryMB = 10_240
 	// MaxReceives is the largest maxReceiveCount of a queue.
 	MaxReceives = 1000
+	// ScheduleMaxAge is how long EventBridge Scheduler tries to send before it gives up.
+	ScheduleMaxAge = 24 * time.Hour
+	// MaxScheduleAhead is how far ahead a job may be due: longer than a year, and within what audits keep.
+	MaxScheduleAhead = 400 * 24 * time.Hour
 	// MaxAlarmSpan is the longest time that a CloudWatch alarm may look at: period × evaluation periods.
 	MaxAlarmSpan = 24 * time.Hour
 )
@@ -55,6 +59,11 @@ type Names struct {
 	SourceQueue, RecoveryQueue, DLQ string
 	WorkerFunction, RedriveFunction string
 	LedgerTable, OperationsTable    string
+
+	// ScheduleGroup holds the schedules of jobs that are due far ahead, SchedulerRole is the role under which they
+	// send. Acknowledged jobs live there, so both outlive the stack. A role belongs to the account and not to a
+	// region, so the region is added to its name.
+	ScheduleGroup, SchedulerRole string
 }
 
 // DefaultStack is the stack name when none is given.
@@ -74,6 +83,8 @@ func NamesOf(stack string) Names {
 		RedriveFunction: stack + "-redrive",
 		LedgerTable:     stack + "-ledger",
 		OperationsTable: stack + "-operations",
+		ScheduleGroup:   stack + "-scheduled",
+		SchedulerRole:   stack + "-scheduler",
 	}
 }
 
@@ -147,8 +158,16 @@ type Settings struct {
 	ContentionTime time.Duration
 	// RolloutWait is how long a job waits if the worker does not know its kind.
 	RolloutWait time.Duration
-	// MaxAhead is how far ahead a job's notBefore may lie when it is sent.
+	// MaxAhead is how far ahead a job's notBefore may lie if the job waits in hops.
 	MaxAhead time.Duration
+	// ScheduleFrom is how far ahead a job must be due to be handed to EventBridge Scheduler, where that costs less
+	// than its hops. Zero hands over nothing.
+	ScheduleFrom time.Duration
+	// ScheduleAhead is how far ahead the notBefore of a job may lie that is handed over.
+	ScheduleAhead time.Duration
+	// ScheduleEarly is how long before its time a job comes back from Scheduler, whose precision is a minute. The
+	// rest of the wait is a delay.
+	ScheduleEarly time.Duration
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of a left delivery, doubling
 	// with its receive count.
 	LeftBackoffBase, LeftBackoffCap time.Duration
@@ -188,6 +207,9 @@ func Default() Settings {
 		ContentionTime:      time.Hour,
 		RolloutWait:         MaxDelay,
 		MaxAhead:            day,
+		ScheduleFrom:        4 * time.Hour,
+		ScheduleAhead:       400 * day,
+		ScheduleEarly:       2 * time.Minute,
 		LeftBackoffBase:     30 * time.Second,
 		LeftBackoffCap:      15 * time.Minute,
 		LaneRetention:       4 * day,
@@ -214,6 +236,8 @@ func Scaled() Settings {
 	s.HopDelay = 5 * time.Second
 	s.RolloutWait = 5 * time.Second
 	s.MaxAhead = 5 * time.Minute
+	s.ScheduleFrom = 30 * time.Second
+	s.ScheduleEarly = 2 * time.Second
 	s.LeftBackoffBase = time.Second
 	s.LeftBackoffCap = 4 * time.Second
 	s.LeaseSkew = time.Second
@@ -280,6 +304,13 @@ func (s Settings) Validate() error {
 	must(s.RolloutWait >= time.Second && s.RolloutWait <= s.HopDelay,
 		"rollout wait is %v, not between 1 s and the hop delay of %v: it is one hop", s.RolloutWait, s.HopDelay)
 	must(s.MaxAhead > 0, "max ahead is %v, but a job must be allowed to wait", s.MaxAhead)
+	must(s.ScheduleFrom == 0 || s.ScheduleFrom >= s.HopDelay && s.ScheduleFrom <= s.MaxAhead,
+		"schedule from is %v, neither 0 nor between the hop delay of %v and max ahead of %v: one hop is cheaper than a schedule, and what waits longer cannot hop",
+		s.ScheduleFrom, s.HopDelay, s.MaxAhead)
+	must(s.ScheduleFrom == 0 || s.ScheduleEarly >= time.Second && s.ScheduleEarly < s.HopDelay,
+		"schedule early is %v, not between 1 s and the hop delay of %v: the rest of the wait is one hop", s.ScheduleEarly, s.HopDelay)
+	must(s.ScheduleFrom == 0 || s.ScheduleAhead >= s.MaxAhead && s.ScheduleAhead <= MaxScheduleAhead,
+		"schedule ahead is %v, not between max ahead of %v and %v", s.ScheduleAhead, s.MaxAhead, MaxScheduleAhead)
 	must(s.LeftBackoffBase >= time.Second && s.LeftBackoffCap >= s.LeftBackoffBase && s.LeftBackoffCap <= MaxVisibility,
 		"left backoff base %v and cap %v must lie between 1 s and %v, the cap not below the base", s.LeftBackoffBase, s.LeftBackoffCap, MaxVisibility)
 
@@ -291,6 +322,9 @@ func (s Settings) Validate() error {
 	must(s.LedgerRetention > s.DLQRetention+s.RedriveWindow+s.LaneRetention,
 		"ledger retention is %v, not above DLQ retention + redrive window + lane retention = %v: a copy could outlive the entry that makes it harmless",
 		s.LedgerRetention, s.DLQRetention+s.RedriveWindow+s.LaneRetention)
+	must(s.ScheduleFrom == 0 || s.LedgerRetention > ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention,
+		"ledger retention is %v, not above the %v that Scheduler tries for + DLQ retention + redrive window + lane retention = %v: a late firing could outlive the entry that makes it harmless",
+		s.LedgerRetention, ScheduleMaxAge, ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention)
 	must(s.LeaseSkew >= 0, "lease skew is %v, but a clock difference cannot be negative", s.LeaseSkew)
 	must(s.MaxRedrives >= 1, "max redrives is %d, but a redrive needs at least one generation", s.MaxRedrives)
 	return errors.Join(errs...)

@@ -76,12 +76,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		return
 	}
 	if ahead := s.Envelope.NotBefore.Sub(h.now()); ahead > 0 {
-		if ahead > h.config.MaxAhead {
-			h.isolateFor(ctx, s, job.Rejected, job.CausePermanent,
-				fmt.Sprintf("it is due in %v, more than the %v that a job can wait here", ahead.Round(time.Minute), h.config.MaxAhead))
-			return
-		}
-		h.wait(s, s.Envelope.NotBefore, nil)
+		h.early(ctx, s, ahead)
 		return
 	}
 	if h.late(s) && h.expire(ctx, s) {
@@ -196,7 +191,7 @@ func (h *Handler) waitForNewer(s *step, err error) {
 	h.defers(s, s.carried(), h.config.HopDelay, err)
 }
 
-// defers sends the message to the recovery lane. The delay is never zero, because the message would come back
+// defers sends the message to the recovery lane. The delay is never zero: otherwise the message would come back
 // before anything has changed.
 func (h *Handler) defers(s *step, m job.Memory, delay time.Duration, why error) {
 	s.class, s.err = "", why
