@@ -65,7 +65,7 @@ node_modules/.package-lock.json: package.json package-lock.json
 	@npm ci --ignore-scripts --no-audit --no-fund
 
 .PHONY: synth
-synth: node_modules/.package-lock.json ## Synthesise the stack and hold it against the CDK's rules
+synth: node_modules/.package-lock.json ## Synthesise the stack and check it against the CDK's rules
 	@echo "Synthesising the stack. The first time this compiles the CDK: some minutes on two cores."
 	@$(CDK) synth --quiet --strict
 
@@ -103,5 +103,5 @@ localstack-down: ## Remove LocalStack and everything in it
 	@scripts/localstack.sh down
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove all built files
 	rm -rf bin dist cdk.out .cache/engines

@@ -21,7 +21,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// Kind is one kind of job: what it is, and how its runner is built. Define makes one.
+// Kind is one kind of job: its description, and the constructor of its runner. Define makes one.
 type Kind struct {
 	kind  job.Kind
 	start func(ctx context.Context, s Services) (job.Kind, error)
@@ -38,21 +38,21 @@ func (k Kind) Grants(getenv func(string) string) ([]Grant, error) {
 
 // Runner makes attempts at the jobs of a kind. It may be used concurrently.
 type Runner[P any] interface {
-	// Run makes one attempt. It returns nil only after a Commit of the job succeeded. Any other end is an
-	// error: one of Commit's as it is, one of this package's failures, or an error of your own, which
-	// counts as a failed attempt of class unknown. Run must return soon after ctx ends.
+	// Run makes one attempt. It returns nil only after a Commit of the job succeeded. In every other case it
+	// returns an error: one of Commit's unchanged, one of this package's failures, or an error of your own,
+	// which counts as a failed attempt of class unknown. Run must return soon after ctx ends.
 	Run(ctx context.Context, j *Job[P]) error
 }
 
-// RunnerFunc is a function that is a Runner.
+// RunnerFunc is a function that implements Runner.
 type RunnerFunc[P any] func(ctx context.Context, j *Job[P]) error
 
 // Run calls f.
 func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx, j) }
 
-// Define makes a kind of its definition and the constructor of its runner. The constructor is called
-// once per process, and not at all where jobs are only read. Define panics when the definition lacks its
-// name or its key or has wrong metrics, or when there is no constructor: these are mistakes in the program.
+// Define makes a kind from its definition and the constructor of its runner. The constructor is called once per
+// process, and not at all where jobs are only read. Define panics when the definition lacks its name or its key
+// or has wrong metrics, or when there is no constructor: these are mistakes in the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
 	kind := job.Define(job.Definition[P](d))
 	if start == nil {
@@ -100,8 +100,9 @@ func Define[P any](d Definition[P], start func(ctx context.Context, s Services) 
 	}}
 }
 
-// KeyOf returns the key of the job with the payload: a P, or JSON that is read into one. Its error says what is
-// wrong with the payload, so that a producer that has the kind can check a job before it sends it.
+// KeyOf returns the key of the job with the payload. The payload is a P, or JSON that is decoded into one. The
+// error says what is wrong with the payload. So a producer that has the kind can check a job before it sends
+// it.
 func (k Kind) KeyOf(payload any) (string, error) {
 	encoded, err := json.Marshal(payload)
 	if err != nil {
@@ -111,12 +112,11 @@ func (k Kind) KeyOf(payload any) (string, error) {
 	return contents.Key, err
 }
 
-// Services are what the constructor of a runner builds it from. The worker makes them, and NewServices does
-// for tests.
+// Services are passed to the constructor of a runner. The worker makes them, and in tests NewServices does.
 type Services struct {
 	// AWS is the configuration for clients of your own.
 	AWS aws.Config
-	// DynamoDB is the client that the ledger uses too.
+	// DynamoDB is the client that the ledger uses, too.
 	DynamoDB *dynamodb.Client
 	// Stack is the stack's name.
 	Stack string
@@ -130,7 +130,7 @@ type Services struct {
 	core *core
 	// late is the late policy of the kind that is being started.
 	late LatePolicy
-	// attempts are that kind's own numbers.
+	// attempts are the kind's own numbers.
 	attempts Attempts
 }
 
@@ -152,8 +152,8 @@ func (s Services) logger(ctx context.Context, d job.Delivery) *slog.Logger {
 type core struct {
 	store *dynamo.Store
 	rules ledger.Rules
-	// leaseSkew is how far clocks of invocations may differ, attemptLeft the least time that an attempt
-	// which is started has.
+	// leaseSkew is how far clocks of invocations may differ. attemptLeft is the least time that remains for an
+	// attempt when it starts.
 	leaseSkew, attemptLeft time.Duration
 	// metric records a value of a kind's own metric.
 	metric func(kind string, m Metric, value float64) (recorded bool)
@@ -163,15 +163,15 @@ type core struct {
 type Job[P any] struct {
 	// Payload is the job's payload.
 	Payload P
-	// Key is the job's key, Subject what people ask by.
+	// Key is the job's key. Subject is the part of it by which people ask.
 	Key, Subject string
 	// Attempt is the number of this attempt, from 1.
 	Attempt int
-	// Due is when the job was first meant to take effect.
+	// Due is the time at which the job was first meant to take effect.
 	Due time.Time
-	// Deadline is when the job should be finished; zero means that it has none.
+	// Deadline is the time by which the job should be finished; zero means that it has none.
 	Deadline time.Time
-	// ExpiresAt is from when on nobody wants the effect, by the Definition; zero means never.
+	// ExpiresAt is the time from which the effect is not wanted, by the Definition; zero means never.
 	ExpiresAt time.Time
 	// Log carries the job's fields: its key, kind and lane, the message id, the attempt and the request id.
 	// Never log a payload or a recipient.
@@ -180,15 +180,15 @@ type Job[P any] struct {
 	attempt *attempt
 }
 
-// Now is the clock's time. Use it in place of time.Now, so that tests can set it.
+// Now is the time of the clock. Use it in place of time.Now, so that tests can set it.
 func (j *Job[P]) Now() time.Time { return j.attempt.services.Now() }
 
-// Metric records a value of a metric that the kind's Definition declares. CloudWatch gets it in the
-// namespace "acklast" under the dimensions stack and kind, through the function's log and without a call.
+// Metric records a value of a metric that the kind's Definition declares. CloudWatch gets it in the namespace
+// "acklast" under the dimensions stack and kind, through the function's log and without a call.
 //
-// A value counts once for each call, however the attempt ends: record what an effect came to after
-// Commit has returned nil, and what an attempt came to anywhere. A name that is not declared, and a value
-// that is no finite number, is dropped with a warning in the log: a metric never fails a job.
+// Each call records one value, however the attempt ends. So record the result of an effect only after Commit
+// has returned nil. A name that is not declared, and a value that is not a finite number, is dropped with a
+// warning in the log: a metric never fails a job.
 func (j *Job[P]) Metric(name string, value float64) {
 	a := j.attempt
 	for _, m := range a.metrics {
@@ -199,23 +199,23 @@ func (j *Job[P]) Metric(name string, value float64) {
 	j.Log.Warn("metric dropped: declare it in the kind's Definition, and record finite values", "metric", name)
 }
 
-// Commit ends the job with an outcome, such as "released", in one transaction with items of your own.
-// The ledger's entry becomes final and your items are written, or neither.
+// Commit ends the job with an outcome, such as "released", in one transaction with items of your own. Either
+// the ledger's entry becomes final and your items are written, or nothing is.
 //
-// When the condition of one of your items refuses, the error is a *RefusedError, and the job has not
-// ended: look at the item and commit something else, or return an error. Return every other error as it
-// is; the worker knows what it means.
+// When the condition of one of your items refuses, the error is a *RefusedError, and the job has not ended:
+// look at the item and commit something else, or return an error. Return every other error unchanged; the
+// worker handles it.
 func (j *Job[P]) Commit(ctx context.Context, outcome string, items ...types.TransactWriteItem) error {
 	return j.attempt.commit(ctx, outcome, items)
 }
 
 // RefusedError: the condition of one of your own items refused a transaction. Nothing was written.
 type RefusedError struct {
-	// Index is the place of the item among those given to Commit or Transact. When several refused, it is
-	// the first.
+	// Index is the place of the item among the arguments of Commit or Transact. When several refused, it is the
+	// first.
 	Index int
-	// Item is what the condition met. It is nil when there is no such item, or when the engine does not
-	// return it: then read it with ConsistentRead.
+	// Item is the item that failed the condition. It is nil when there is no such item, or when the engine does
+	// not return it: then read it with ConsistentRead.
 	Item map[string]types.AttributeValue
 }
 
@@ -223,7 +223,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("own item %d refused the transaction", e.Index)
 }
 
-// attempt is what Job keeps of the engine.
+// attempt is a Job's link to the engine.
 type attempt struct {
 	delivery  job.Delivery
 	services  Services
@@ -247,7 +247,7 @@ func (a *attempt) commit(ctx context.Context, outcome string, items []types.Tran
 
 var errNoOutcome = errors.New("a commit needs an outcome, such as \"released\"")
 
-// committing takes up what a commit came to.
+// committing records a commit, or translates its error.
 func (a *attempt) committing(outcome string, err error) error {
 	var refused *dynamo.ItemError
 	if errors.As(err, &refused) {

@@ -12,25 +12,26 @@ import (
 	"acklast/internal/ledger"
 )
 
-// BatchRunner is a Runner that can attempt jobs together which share something, such as a resource whose
-// item all of them change: side by side their transactions would cancel each other. A runner that is no
-// BatchRunner attempts every job alone.
+// BatchRunner is a Runner that can also attempt several jobs together. Use it for jobs that share something,
+// such as a resource whose item all of them change: side by side their transactions would cancel each other. A
+// runner that is not a BatchRunner attempts every job alone.
 type BatchRunner[P any] interface {
 	Runner[P]
-	// Together names what a job shares with others, such as its resource. The worker hands jobs of one batch
-	// that have the same name to RunBatch, and a job that shares nothing, or has the name "", to Run.
+	// Together names the thing that a job shares with others, such as its resource. The worker passes the jobs
+	// of one batch with the same name to RunBatch. It passes a job that shares nothing, or has the name "", to
+	// Run.
 	Together(payload P) string
 	// RunBatch makes one attempt at each job. It returns one error for each, in the same order, with the
 	// meaning of Run's. The jobs' keys differ.
 	RunBatch(ctx context.Context, jobs []*Job[P]) []error
 }
 
-// CommitTogether ends several jobs with one outcome, in one transaction: each with its own items, and all
-// with the items that they share. own returns a job's items, and shared those of the jobs that take part: a
+// CommitTogether ends several jobs with one outcome, in one transaction: each with its own items, and all with
+// the items that they share. own returns a job's items. shared returns the shared items for the given jobs: a
 // job that is refused is taken out, and the others commit without it.
 //
 // It returns one error for each job, with the meaning of Commit's. The Index of a *RefusedError counts the
-// shared items after the job's own. No two jobs may have an item in common but the shared ones. One
+// shared items after the job's own. No two jobs may have an item in common except the shared ones. One
 // transaction holds 100 items; more jobs than that commit in several.
 func CommitTogether[P any](ctx context.Context, outcome string, jobs []*Job[P],
 	own func(j *Job[P]) []types.TransactWriteItem, shared func(jobs []*Job[P]) []types.TransactWriteItem) []error {
@@ -74,7 +75,7 @@ func together[P any](r BatchRunner[P]) func(job.Delivery) string {
 	return func(d job.Delivery) string {
 		payload, ok := d.Payload.(P)
 		if !ok {
-			return "" // Run says what is wrong
+			return "" // Run reports the error
 		}
 		return r.Together(payload)
 	}

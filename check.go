@@ -15,16 +15,16 @@ import (
 	"acklast/internal/topology"
 )
 
-// T is what CheckKind needs of a *testing.T.
+// T is the part of a *testing.T that CheckKind uses.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// CheckOptions say what a kind's jobs meet during CheckKind. All fields may be left zero.
+// CheckOptions are the conditions under which CheckKind runs a kind's jobs. All fields may be left zero.
 type CheckOptions struct {
-	// Seed writes the records that the samples are about, such as a hold that is due. It is called many
-	// times, each time on empty tables; use s.DynamoDB, s.Table and s.Now. A fake provider begins anew, too.
+	// Seed writes the records that the samples need, such as a hold that is due. It is called many times, each
+	// time on empty tables; use s.DynamoDB, s.Table and s.Now. It must also reset a fake provider.
 	Seed func(ctx context.Context, s Services) error
 	// Now is the time of the deliveries. By default it is a time at which the sample may run: its notBefore,
 	// or a minute before its deadline, or an hour before its payload's expiry, or else the time of the test.
@@ -41,27 +41,27 @@ type CheckOptions struct {
 	Samples []Sample
 }
 
-// CheckKind tests a kind against what the worker relies on, in memory: a real worker runs the kind's
-// samples on a DynamoDB that needs no port and no other process. Call it from a test of your own:
+// CheckKind tests a kind's promises to the worker, in memory: a real worker runs the kind's samples on a
+// DynamoDB that needs no port and no other process. Call it from a test of your own:
 //
 //	func TestKind(t *testing.T) { acklast.CheckKind(t, shop.Kind(), acklast.CheckOptions{Seed: seed}) }
 //
-// It checks of every sample that
+// It checks for every sample that
 //
-//   - it is readable, and its key is the same each time, whatever the order of its fields and the values of
-//     its volatile ones, and depends on at least one field;
+//   - it is readable. Its key is the same each time, whatever the order of its fields and the values of its
+//     volatile ones, and depends on at least one field;
 //   - one delivery commits it, and a Run that returns nil has committed;
-//   - delivered twice, many times at once, after a lost answer at each of its calls, and after a table that
-//     throttles at each of its calls, it leaves the tables and the outside as one delivery does;
-//   - delivered in one batch with the other samples, it leaves what each of them leaves alone;
-//   - a copy with a changed payload, but the same key, changes nothing any more;
+//   - the tables and the effects outside are the same as after one delivery if it is delivered twice, or many
+//     times at once, or if an answer to any of its calls is lost, or a table throttles any of its calls;
+//   - delivered in one batch with the other samples, the tables are the same as after separate deliveries;
+//   - a copy with a changed payload, but the same key, changes nothing after the job has ended;
 //   - past its deadline it follows the kind's late policy;
-//   - no commit overwrites an attribute on no condition, and nothing is written outside a commit after the
+//   - no commit overwrites an attribute without a condition, and nothing is written outside a commit after the
 //     job has ended;
 //   - the kind's grants allow every call to its own tables.
 //
-// A value that differs between two runs in the same situation, such as a random id or the time of a change,
-// is not compared. CheckKind cannot know what your effect should be: test that with Kind.Start and Try.
+// A value that differs between two runs in the same situation, such as a random id or the time of a change, is
+// not compared. CheckKind cannot know what your effect should be: test that with Kind.Start and Try.
 func CheckKind(t T, k Kind, o CheckOptions) {
 	t.Helper()
 	if k.start == nil {
@@ -93,7 +93,7 @@ func CheckKind(t T, k Kind, o CheckOptions) {
 			continue
 		}
 		if !c.keys() {
-			continue // what follows would only say the same in other words
+			continue // the later checks would only report the same mistake again
 		}
 		if c.deliveries(ctx) {
 			checks = append(checks, c)
@@ -103,7 +103,7 @@ func CheckKind(t T, k Kind, o CheckOptions) {
 	inOneBatch(ctx, checks)
 }
 
-// inOneBatch delivers all samples in one batch, which has to leave what they leave one after the other.
+// inOneBatch delivers all samples in one batch. The tables have to be the same as after separate deliveries.
 func inOneBatch(ctx context.Context, checks []*check) {
 	if len(checks) < 2 {
 		return
@@ -155,7 +155,7 @@ func inOneBatch(ctx context.Context, checks []*check) {
 		if err := c.world.runBatches(ctx, bodies); err != nil {
 			return err
 		}
-		_, err := c.world.settle(ctx, messages...) // whatever has not ended yet
+		_, err := c.world.settle(ctx, messages...) // for every job that has not ended yet
 		return err
 	}) {
 		c.asOnce("delivered together", true)
@@ -171,15 +171,16 @@ type check struct {
 	sample  Sample
 
 	decoded job.Decoded
-	// body is the sample's without a deadline, now when it is delivered, first what one delivery leaves.
+	// body is the sample's body without a deadline, now the time of its delivery, first the tables after one
+	// delivery.
 	body  string
 	now   time.Time
 	first state
-	// again is first once more: what differs between the two is not compared.
+	// again is the same as first, from a second run. Values that differ between the two are not compared.
 	again state
-	// calls is how many calls one delivery makes, effects how many effects outside it has.
+	// calls is the number of calls of one delivery, effects the number of its effects outside.
 	calls, effects int
-	// effects0 is how many effects there were before the deliveries that are under way.
+	// effects0 is the number of effects before the present deliveries.
 	effects0 int
 }
 
@@ -210,7 +211,7 @@ func (c *check) read() bool {
 		c.now = time.Now()
 	}
 	c.now = c.now.UTC().Truncate(time.Millisecond)
-	// Faults take their time, so that a deadline could pass. The deliveries past it are a story of their own.
+	// Faults take time, so a deadline could pass during them. A later check delivers the job past its deadline.
 	undated := decoded.Envelope
 	undated.Deadline = time.Time{}
 	c.body = withPayload(undated, undated.Payload)
@@ -220,7 +221,7 @@ func (c *check) read() bool {
 // deliveries runs the sample in every way. It returns false when not even one delivery went well.
 func (c *check) deliveries(ctx context.Context) (ok bool) {
 	c.t.Helper()
-	// The second run is a second later, so that a time is not compared.
+	// The second run is a second later, so that times differ between the two and are not compared.
 	if c.again, ok = c.once(ctx, c.now.Add(time.Second)); !ok {
 		return false
 	}
@@ -261,7 +262,7 @@ func (c *check) deliveries(ctx context.Context) (ok bool) {
 	return true
 }
 
-// begin starts over on seeded tables.
+// begin resets and seeds the tables.
 func (c *check) begin(ctx context.Context, now time.Time) (ok bool) {
 	c.t.Helper()
 	if err := c.world.reset(ctx, now, c.options.Seed); err != nil {
@@ -272,7 +273,7 @@ func (c *check) begin(ctx context.Context, now time.Time) (ok bool) {
 	return true
 }
 
-// once delivers the job once and returns what it leaves.
+// once delivers the job once and returns the tables afterwards.
 func (c *check) once(ctx context.Context, now time.Time) (state, bool) {
 	c.t.Helper()
 	if !c.begin(ctx, now) {
@@ -328,7 +329,7 @@ func (c *check) untouched(what string) {
 	}
 	if n := c.options.Effects() - c.effects0; n != c.effects {
 		c.errorf("after %s there are %d effects outside the database, want %d: run them as an Effect", what, n, c.effects)
-		c.effects0 += n - c.effects // say it once
+		c.effects0 += n - c.effects // report it once
 	}
 }
 
@@ -361,7 +362,7 @@ func (c *check) atOnce(ctx context.Context) {
 	c.asOnce(fmt.Sprintf("delivered %d times at once", many), true)
 }
 
-// faulted delivers the job while something goes wrong, and again until it has its end.
+// faulted delivers the job while a fault is active, and again until the job has ended.
 func (c *check) faulted(ctx context.Context, what string, fault func(call int) lineFault) {
 	c.t.Helper()
 	if !c.begin(ctx, c.now) {
@@ -381,7 +382,7 @@ func (c *check) faulted(ctx context.Context, what string, fault func(call int) l
 	case err != nil:
 		c.errorf("when %s, its entry is not readable: %v", what, err)
 	case e.LastClass == job.Ambiguous:
-		// A person decides. Nothing may have happened twice meanwhile.
+		// A person decides. The effect must not have happened twice.
 		c.asOnce("when "+what, false)
 	case !e.Status.Final():
 		c.errorf("when %s, it ends as %s: %s. Return the errors of Commit and of the tables as they are", what, e.Status, all[len(all)-1].err)
@@ -390,8 +391,8 @@ func (c *check) faulted(ctx context.Context, what string, fault func(call int) l
 	}
 }
 
-// asOnce checks that the tables and the outside are as one delivery leaves them. An effect outside whose
-// outcome is not known may be missing.
+// asOnce checks that the tables and the effects outside are the same as after one delivery. Unless known is
+// set, the effect outside may be missing.
 func (c *check) asOnce(what string, known bool) {
 	c.t.Helper()
 	for _, d := range c.first.differences(c.again, c.world.state()) {
@@ -437,7 +438,7 @@ func (c *check) late(ctx context.Context) {
 	}
 }
 
-// own says whether a table is one of the kind's own.
+// own says whether a table belongs to the kind.
 func (c *check) own(physical string) bool {
 	return slices.ContainsFunc(c.kind.Tables, func(t Table) bool { return c.world.services.Table(t.Name) == physical })
 }

@@ -14,7 +14,7 @@ import (
 	"acklast/internal/memdb"
 )
 
-// state is what the kind's own tables hold, by table and key.
+// state is the contents of the kind's own tables, by table and key.
 type state map[string]map[string]memdb.Item
 
 func (w *world) state() state {
@@ -33,8 +33,8 @@ func (w *world) state() state {
 	return all
 }
 
-// differences says in what got differs from s. It leaves out what differs between s and again, which came
-// about in the same situation.
+// differences reports how got differs from s. It leaves out the values that differ between s and again, which
+// are from two runs in the same situation.
 func (s state) differences(again, got state) []string {
 	var all []string
 	for _, table := range slices.Sorted(maps.Keys(s)) {
@@ -123,8 +123,8 @@ func object(all []member) jsontext.Value {
 	return append(b, '}')
 }
 
-// variations returns payloads that differ in one top-level field each: another string, number or truth, or
-// the field left out when it is none of these.
+// variations returns payloads that differ in one top-level field each: another string, number or boolean, or
+// the field left out if it is of another type.
 func variations(payload jsontext.Value) []variation {
 	var all []variation
 	fields := members(payload)
@@ -149,7 +149,7 @@ func variations(payload jsontext.Value) []variation {
 	return all
 }
 
-// withPayload writes a body. Nothing in it can fail to be written: it was read before.
+// withPayload writes a body. Encoding cannot fail, since the parts were decoded before.
 func withPayload(e job.Envelope, payload jsontext.Value) string {
 	e.Payload = payload
 	body, err := e.Encode()

@@ -17,7 +17,7 @@ import (
 	"acklast"
 )
 
-// recorder is a test that only writes down what fails.
+// recorder is a T that records failures.
 type recorder struct{ failures []string }
 
 func (r *recorder) Helper() {}
@@ -45,7 +45,7 @@ func seedTicket(ctx context.Context, s acklast.Services) error {
 	return err
 }
 
-// close is the right change of a ticket.
+// closeTicket is the correct change of a ticket.
 func closeTicket(s acklast.Services, id string) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName: aws.String(s.Table("tickets")), Key: item{"ticket_id": text(id)},
@@ -66,7 +66,7 @@ func count(ctx context.Context, s acklast.Services) error {
 	return err
 }
 
-// definition is right; the tests below spoil a copy of it.
+// definition is correct; the tests below change a copy of it.
 func definition() acklast.Definition[ticket] {
 	return acklast.Definition[ticket]{
 		Name:     "ticket.close",
@@ -82,7 +82,7 @@ func definition() acklast.Definition[ticket] {
 
 type runTicket = func(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error
 
-// run is right; the tests below replace it.
+// run is correct; the tests below replace it.
 func run(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error {
 	err := j.Commit(ctx, "closed", closeTicket(s, j.Payload.TicketID))
 	var refused *acklast.RefusedError
@@ -158,7 +158,7 @@ func effectKind(p *provider, can acklast.Abilities) acklast.Kind {
 	})
 }
 
-// Every one of these kinds has one mistake, and CheckKind names it.
+// Each of these kinds has one mistake, and CheckKind names it.
 func TestCheckKindFindsMistakes(t *testing.T) {
 	var sent atomic.Int64
 	options := acklast.CheckOptions{Seed: seedTicket, Effects: func() int { return int(sent.Load()) }}
@@ -266,7 +266,7 @@ func TestCheckKindFindsMistakes(t *testing.T) {
 	}
 }
 
-// What a kind may do on purpose is not called a mistake once it is named.
+// CheckKind accepts an overwrite in a table that Overwrites names.
 func TestCheckKindLetsNamedTablesBeOverwritten(t *testing.T) {
 	acklast.CheckKind(t, ticketKind(definition(), func(ctx context.Context, s acklast.Services, j *acklast.Job[ticket]) error {
 		return j.Commit(ctx, "seen", types.TransactWriteItem{Put: &types.Put{
@@ -275,7 +275,7 @@ func TestCheckKindLetsNamedTablesBeOverwritten(t *testing.T) {
 	}), acklast.CheckOptions{Seed: seedTicket, Overwrites: []string{"tickets"}})
 }
 
-// careless forgets the items of every job of a batch but the first.
+// careless forgets the items of all jobs of a batch except the first.
 type careless struct {
 	acklast.RunnerFunc[ticket]
 	services acklast.Services

@@ -98,7 +98,7 @@ func (unlimited) GetToken(context.Context, uint) (func() error, error) {
 }
 func (unlimited) AddTokens(uint) error { return nil }
 
-// noOperators have decided nothing.
+// noOperators have made no decision.
 type noOperators struct{}
 
 func (noOperators) Revoked(context.Context, string) (bool, error) { return false, nil }
@@ -116,7 +116,7 @@ func (w *world) at(now time.Time) {
 	w.now = now
 }
 
-// reset empties the tables, sets the clock and lets the adopter put what the job needs.
+// reset empties the tables, sets the clock and calls Seed.
 func (w *world) reset(ctx context.Context, now time.Time, seed func(context.Context, Services) error) error {
 	w.line.set(nil)
 	w.db.Clear()
@@ -131,20 +131,20 @@ func (w *world) reset(ctx context.Context, now time.Time, seed func(context.Cont
 	return nil
 }
 
-// delivered is what became of one delivery, as the worker told it.
+// delivered is the result of one delivery, from the worker's log.
 type delivered struct {
 	outcome   job.Outcome
 	duplicate bool
 	err       string
 }
 
-// deliver gives the worker one batch of messages and returns what became of each.
+// deliver gives the worker one batch of messages and returns the result of each.
 func (w *world) deliver(ctx context.Context, messages ...job.Message) []delivered {
 	var event events.SQSEvent
 	for _, m := range messages {
 		event.Records = append(event.Records, asRecord(m))
 	}
-	_, _ = w.handler.Handle(ctx, event) // says only that everything was left, which the outcomes tell too
+	_, _ = w.handler.Handle(ctx, event) // an error of the batch only says that everything was left, as the outcomes do
 	all := make([]delivered, len(messages))
 	for i, m := range messages {
 		all[i] = w.told.of(m.ID)
@@ -170,7 +170,7 @@ func asRecord(m job.Message) events.SQSMessage {
 	return r
 }
 
-// runBatches hands the jobs that share something to the kind's batch form, if it has one.
+// runBatches passes the jobs that share something to the kind's batch form, if it has one.
 func (w *world) runBatches(ctx context.Context, bodies []string) error {
 	if w.kind.RunBatch == nil {
 		return nil
@@ -199,11 +199,11 @@ func (w *world) message(body string) job.Message {
 	return job.Message{ID: uuid.NewString(), Body: body, SentAt: w.clock()}
 }
 
-// rounds bounds how often a job is delivered again until it has an end.
+// rounds bounds how often a job is delivered until it has ended.
 const rounds = 25
 
-// settle delivers a job, and again whatever is handed on or left, until nothing is. Faults end with the
-// first delivery. It returns every delivery in order.
+// settle delivers messages, and delivers them again if they are handed on or left. Faults end with the first
+// delivery. It returns every delivery in order.
 func (w *world) settle(ctx context.Context, messages ...job.Message) ([]delivered, error) {
 	var all []delivered
 	for range rounds {
@@ -238,7 +238,7 @@ func (w *world) entry(ctx context.Context, key string) (ledger.Entry, error) {
 	return w.services.core.store.Get(ctx, key)
 }
 
-// checkQueue keeps what the worker hands on to a lane.
+// checkQueue records the messages that the worker hands on to a lane.
 type checkQueue struct {
 	mu    sync.Mutex
 	moves []lanes.Move
@@ -267,7 +267,7 @@ func (q *checkQueue) take() []lanes.Move {
 	return moves
 }
 
-// toldDeliveries is a log that keeps only the worker's line for each delivery.
+// toldDeliveries is a log handler that keeps only the worker's line for each delivery.
 type toldDeliveries struct {
 	mu   sync.Mutex
 	byID map[string]delivered
@@ -317,11 +317,11 @@ type line struct {
 
 	mu    sync.Mutex
 	calls int
-	// fault says what becomes of the call with the number, from 0; nil faults nothing.
+	// fault chooses the fault of each call by its number, from 0; nil means no fault.
 	fault func(call int) lineFault
 }
 
-// lineFault is what goes wrong with a call.
+// lineFault is a fault of a call.
 type lineFault int
 
 const (
@@ -334,7 +334,7 @@ const (
 
 var errLost = errors.New("the answer was lost")
 
-// set begins to count anew.
+// set sets the fault and restarts the count of calls.
 func (l *line) set(fault func(call int) lineFault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,7 +355,7 @@ func (l *line) Do(r *http.Request) (*http.Response, error) {
 	}
 	l.calls++
 	l.mu.Unlock()
-	for range 10 { // memory is so fast that deliveries would never meet
+	for range 10 { // without a pause, calls in memory are so fast that deliveries would never meet
 		runtime.Gosched()
 	}
 	if fault == throttle {

@@ -26,15 +26,15 @@ import (
 var (
 	// ErrMessage: the message cannot be sent as it is. Nothing was sent.
 	ErrMessage = errors.New("message cannot be sent")
-	// ErrUnconfirmed: a call was not confirmed, so nobody knows whether it took effect. Repeat it: neither
-	// a job that is sent twice nor a cancellation that is repeated does harm.
+	// ErrUnconfirmed: a call was not confirmed, so it may have taken effect or not. Repeat it: sending a job
+	// twice or repeating a cancellation is safe.
 	ErrUnconfirmed = errors.New("not confirmed")
-	// ErrContended: other writes were in the way every time. Nothing was written.
+	// ErrContended: another write won every time. Nothing was written.
 	ErrContended = ledger.ErrContended
 
 	// ErrEnded: the job cannot be cancelled, since it has ended with another outcome.
 	ErrEnded = errors.New("job has ended")
-	// ErrRunning: the job cannot be cancelled now, since a delivery is at work on it.
+	// ErrRunning: the job cannot be cancelled now, since a delivery has claimed it.
 	ErrRunning = errors.New("job is running")
 	// ErrUnresolved: the job cannot be cancelled, since an effect outside the database may have happened.
 	ErrUnresolved = ledger.ErrUnresolved
@@ -54,7 +54,7 @@ type Client struct {
 	lanes *lanes.Client // nil until the queue's URL is known
 }
 
-// ClientOptions are what a Client takes from outside. Zero fields have their defaults.
+// ClientOptions are a Client's options. Zero fields have their defaults.
 type ClientOptions struct {
 	// Now is the clock, time.Now by default.
 	Now func() time.Time
@@ -75,8 +75,8 @@ func NewClient(cfg aws.Config, stack string, options ...func(*ClientOptions)) *C
 	}
 }
 
-// Check says whether Send would refuse a message as it is; its error then wraps ErrMessage. A producer
-// that writes records of its own before it sends checks first. It makes no call.
+// Check says whether Send would refuse a message; its error then wraps ErrMessage. A producer that writes its
+// own records before it sends calls Check first. It makes no call.
 func (c *Client) Check(m Message) error {
 	if _, err := m.move(c.options.Now()); err != nil {
 		return fmt.Errorf("send %s: %w: %w", m.Kind, ErrMessage, err)
@@ -99,7 +99,8 @@ type Message struct {
 	Payload any
 	// NotBefore is the earliest time of the job's effect; zero means at once.
 	NotBefore time.Time
-	// Deadline is when the job should be finished; zero means that its attempts are bounded by count only.
+	// Deadline is the time by which the job should be finished; zero means that its attempts are bounded by
+	// count only.
 	Deadline time.Time
 	// Attributes are message attributes of type String. They travel with the job through every retry and
 	// redrive. The name "acklast" is reserved.
@@ -109,11 +110,11 @@ type Message struct {
 	Group string
 }
 
-// Send sends a job to the source queue. It returns nil only when SQS confirmed the message. Its error
-// wraps ErrMessage when the message breaks a rule of acklast or SQS, and ErrUnconfirmed otherwise.
+// Send sends a job to the source queue. It returns nil only when SQS confirmed the message. Its error wraps
+// ErrMessage when the message breaks a rule of acklast or SQS, and ErrUnconfirmed otherwise.
 //
-// The payload is not checked against its kind, which the producer need not know: a worker isolates what
-// it cannot read.
+// Send does not check the payload against its kind, which the producer need not have. A worker isolates a
+// payload that it cannot read.
 func (c *Client) Send(ctx context.Context, m Message) error { return c.SendAll(ctx, m)[0] }
 
 // SendAll sends jobs in as few calls as SQS's limits allow. It returns one error for each, as Send does.
@@ -148,8 +149,8 @@ func (c *Client) SendAll(ctx context.Context, messages ...Message) []error {
 	return errs
 }
 
-// Body returns the message's body as Send makes it, for a producer that sends in another way, such as
-// through an SNS topic. Its error says what keeps it from being a job.
+// Body returns the message's body as Send makes it, for a producer that sends in another way, such as through
+// an SNS topic. Its error says why it is not a job.
 func (m Message) Body() (string, error) {
 	payload, err := json.Marshal(m.Payload, json.Deterministic(true))
 	if err != nil {
@@ -159,7 +160,7 @@ func (m Message) Body() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = job.Decode(body) // the rules of an envelope are the reader's
+	_, err = job.Decode(body) // Decode has the rules of an envelope
 	return string(body), err
 }
 
@@ -185,7 +186,7 @@ func (m Message) move(now time.Time) (lanes.Move, error) {
 	return lanes.Move{Message: message, Delay: min(max(m.NotBefore.Sub(now), 0), topology.MaxDelay)}, nil
 }
 
-// source looks the source queue up by its name, until that succeeded once.
+// source looks up the source queue by its name, until it has succeeded once.
 func (c *Client) source(ctx context.Context) (*lanes.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +211,7 @@ func Key(kind, subject string, rest ...string) (string, error) {
 	return job.Key(kind, subject, rest...)
 }
 
-// Cancellation says who takes a job back, and why.
+// Cancellation says who cancels a job, and why.
 type Cancellation struct {
 	// By and Reason are recorded with the job. Both are required.
 	By, Reason string
@@ -244,12 +245,12 @@ func (e *CancelError) Error() string {
 
 func (e *CancelError) Unwrap() error { return e.Err }
 
-// Cancel ends a job with the outcome "cancelled", before its first delivery or between two attempts. A
-// delivery that comes later finds the job ended and does nothing. Repeating a cancellation is safe.
+// Cancel ends a job with the outcome "cancelled", before its first delivery or between two attempts. A delivery
+// that comes later finds the job ended and does nothing. Repeating a cancellation is safe.
 //
-// A job that has ended otherwise, that a delivery is at work on, or whose effect may have happened is
-// not cancelled: the error is a *CancelError. Any other error wraps ErrUnconfirmed or ErrContended, or
-// says what is wrong with the call.
+// Cancel refuses a job that has ended with another outcome, is claimed by a delivery, or may have had its
+// effect. The error is then a *CancelError. Any other error wraps ErrUnconfirmed or ErrContended, or says what
+// is wrong with the call.
 func (c *Client) Cancel(ctx context.Context, key string, by Cancellation) error {
 	subject, ok := job.SubjectOf(key)
 	if !ok {
@@ -284,18 +285,17 @@ func (c *Client) Cancel(ctx context.Context, key string, by Cancellation) error 
 	return nil
 }
 
-// Runnable is an item for Transact: the condition that the job with the key can still run. It has not
-// ended, is not isolated and no delivery is at work on it. Commit it together with what relies on the
-// job, such as a hold that the job will end.
+// Runnable is an item for Transact: the condition that the job with the key can still run. It has not ended, is
+// not isolated and no delivery has claimed it. Commit it together with items that rely on the job, such as a
+// hold that the job will end.
 func (c *Client) Runnable(key string) types.TransactWriteItem { return c.store.Runnable(key) }
 
-// Transact writes items in one transaction. A conflict with another write is tried again in place, three
-// times in all. When the condition of an item refuses, the error is a *RefusedError; others wrap
+// Transact writes items in one transaction. After a conflict with another write it tries again in place, three
+// times in all. When the condition of an item refuses, the error is a *RefusedError. Other errors wrap
 // ErrContended or ErrUnconfirmed, or say what is wrong with the items.
 //
-// After an answer was lost, the SDK repeats the call, and an engine other than DynamoDB may refuse it
-// because of its own first write. So after a *RefusedError see whether the items are already as you
-// want them.
+// If an answer is lost, the SDK repeats the call. An engine other than DynamoDB may then refuse it because of
+// its own first write. So after a *RefusedError check whether the items are already as you want them.
 func (c *Client) Transact(ctx context.Context, items ...types.TransactWriteItem) error {
 	err := c.store.Transact(ctx, items...)
 	var refused *dynamo.ItemError
@@ -305,7 +305,7 @@ func (c *Client) Transact(ctx context.Context, items ...types.TransactWriteItem)
 	return clientError(err)
 }
 
-// clientError names a call that failed as a whole by the face's own condition.
+// clientError gives a call that failed as a whole this package's own condition.
 func clientError(err error) error {
 	if errors.Is(err, ledger.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)

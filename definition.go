@@ -11,17 +11,17 @@ import (
 type Definition[P any] struct {
 	// Name is the envelope's kind, such as "reservation.expire".
 	Name string
-	// Key returns the parts of the job's key behind the kind's name. The subject is what people ask by, such
-	// as a reservation's id. Make a key of business fields, which make a job the same job however often it
-	// is sent, and never of a message id, a random number or a time of sending.
+	// Key returns the parts of the job's key behind the kind's name. People ask by the subject, such as a
+	// reservation's id. Make a key of business fields, which are the same however often the job is sent, and
+	// never of a message id, a random number or a time of sending.
 	Key func(P) (subject string, rest []string)
 	// Check returns what is wrong with a decoded payload; Invalid and CheckID make the error. A job that
 	// fails the check is isolated at once. Nil checks nothing.
 	Check func(P) error
-	// ExpiresAt returns from when on nobody wants the effect any more. An Effect that has not begun by then
-	// ends as expired; a Runner of your own reads Job.ExpiresAt. Nil, and the zero time, mean never.
+	// ExpiresAt returns the time from which the effect is not wanted any more. An Effect that has not begun by
+	// then ends as expired. A Runner of your own reads Job.ExpiresAt. Nil, and the zero time, mean never.
 	ExpiresAt func(P) time.Time
-	// Late says what becomes of a job past its deadline.
+	// Late says whether a job past its deadline still runs.
 	Late LatePolicy
 	// Volatile are the payload's top-level fields that may differ between two copies of one job, such as the
 	// time of sending. A copy that differs elsewhere is another job under the same key, and is isolated.
@@ -30,21 +30,21 @@ type Definition[P any] struct {
 	Masked []string
 	// Attempts bounds the attempts of one job. A zero field is the stack's own number.
 	Attempts Attempts
-	// PerSecond bounds the attempts a second, such as by a provider's quota; zero is no bound. It is best
-	// effort: each process keeps to its share, which is PerSecond divided by the caps of both lanes. So
-	// bursts of few processes stay below it, and a clock or a new process may exceed it for a moment.
-	// Whatever it is, a kind that a dependency throttles slows down by itself.
+	// PerSecond bounds the attempts a second, such as by a provider's quota; zero means no bound. It is best
+	// effort. Each process keeps to its share, which is PerSecond divided by the caps of both lanes, so a few
+	// processes stay below the bound. A wrong clock or a new process may exceed it for a moment. With or
+	// without a bound, a kind that a dependency throttles slows down by itself.
 	PerSecond float64
 	// Tables are the tables that belong to the kind. The stack creates them.
 	Tables []Table
-	// Metrics are what Job.Metric records.
+	// Metrics are the metrics that Job.Metric records.
 	Metrics []Metric
 	// Environment are the variables that the kind reads by Services.Getenv.
 	Environment []Variable
 	// Samples show what the kind's jobs look like. CheckKind delivers them.
 	Samples []Sample
-	// Grants returns what the worker may do for the kind in an environment, or says what is wrong with that
-	// environment. Nil grants nothing.
+	// Grants returns what the worker may do for the kind in an environment. Its error says what is wrong with
+	// that environment. Nil grants nothing.
 	Grants func(getenv func(string) string) ([]Grant, error)
 }
 
@@ -74,10 +74,10 @@ type (
 	// BackoffCap for the delay between two of them, and the Time of one. A zero field is the stack's own
 	// number.
 	Attempts = job.Attempts
-	// LatePolicy says what becomes of a job past its deadline: RunLate or ExpireLate.
+	// LatePolicy says whether a job past its deadline still runs: RunLate or ExpireLate.
 	LatePolicy = job.LatePolicy
-	// Description is what is known of a kind without a client and without an environment. It is plain data:
-	// Name, Late, Volatile, Masked, Attempts, PerSecond, Tables, Metrics, Environment and Samples, with the meaning that
+	// Description describes a kind without a client and without an environment. It is plain data: Name, Late,
+	// Volatile, Masked, Attempts, PerSecond, Tables, Metrics, Environment and Samples, with the meaning that
 	// they have in the kind's Definition.
 	Description = job.Description
 )

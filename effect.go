@@ -13,16 +13,16 @@ import (
 	"acklast/internal/job"
 )
 
-// Abilities are what a provider can do. The zero Abilities are the safe ones: a lost answer makes the
-// job ambiguous, and a person decides. Leave a field false unless you are sure: a missing ability makes
-// more jobs ambiguous, a wrong one may have the effect twice.
+// Abilities say what a provider can do. The zero Abilities are the safe ones: a lost answer makes the job
+// ambiguous, and a person decides. Leave a field false unless you are sure: a missing ability makes more jobs
+// ambiguous, a wrong one may have the effect twice.
 type Abilities struct {
 	// Deduplicates: of several requests under one key the provider accepts the first, and answers the
 	// others with the first one's result.
 	Deduplicates bool
 	// LooksUp: the provider can tell by the key whether it accepted a request.
 	LooksUp bool
-	// KeyWindow is for how long after a request the provider remembers its key. Required with either.
+	// KeyWindow is how long the provider remembers a key after a request. Required with either ability.
 	KeyWindow time.Duration
 }
 
@@ -37,50 +37,50 @@ const (
 // Effect is an effect outside DynamoDB, such as an e-mail that a provider sends. Send and Timeout are
 // required. The functions may be called concurrently.
 type Effect[P any] struct {
-	// Plan says right before the call whether the effect is still wanted. It returns "" to send, or the
-	// outcome with which the job ends without a call, such as "cancelled". It only reads. Nil sends always.
-	// The Definition's ExpiresAt needs no Plan.
+	// Plan says right before the call whether the effect is still wanted. It returns "" to send, or the outcome
+	// with which the job ends without a call, such as "cancelled". It only reads. A nil Plan always sends. The
+	// Definition's ExpiresAt needs no Plan.
 	Plan func(ctx context.Context, payload P) (drop string, err error)
-	// Send makes exactly one request under the idempotency key, which is the same for every request of
-	// one job. Turn the client's own retries off. It returns the provider's id of the request, or "" if the
-	// provider gives none, once the provider has accepted it. Its error is one of
+	// Send makes exactly one request under the idempotency key, which is the same for every request of one job.
+	// Turn the client's own retries off. Once the provider has accepted the request, Send returns the
+	// provider's id of it, or "" if there is none. Its error is one of
 	//
 	//	Unsent(err)        the request was certainly not accepted
 	//	Declined(outcome)  the provider said no for good; the job ends with the outcome
-	//	any other error    nobody knows whether the request was accepted
+	//	any other error    the request may have been accepted or not
 	//
 	// The class of the error, inside Unsent too, is that of Transient, Throttled or Rejected.
 	Send func(ctx context.Context, key string, payload P) (requestID string, err error)
-	// Lookup asks the provider for the request under the key. It returns the provider's id of the request
-	// if that was accepted; the key itself will do where the provider has none. Its error is ErrNoRequest
-	// when the provider says that it received no such request, and Declined when it said no for good.
-	// Every other answer tells nothing, an empty id included. Required if the provider LooksUp.
+	// Lookup asks the provider for the request under the key. If the request was accepted, it returns the
+	// provider's id of it, or the key itself if the provider has no id. Its error is ErrNoRequest when the
+	// provider says that it received no such request, and Declined when it said no for good. Every other answer
+	// proves nothing, nor does an empty id. Required if the provider LooksUp.
 	Lookup func(ctx context.Context, key string, payload P) (requestID string, err error)
-	// Abilities are what the provider can do.
+	// Abilities say what the provider can do.
 	Abilities Abilities
-	// Timeout is how long one Send or Lookup may take. An attempt has to be long enough for it.
+	// Timeout is the longest time of one Send or Lookup. It has to fit into an attempt.
 	Timeout time.Duration
 }
 
-// ErrNoRequest is the error of a Lookup: the provider says that it received no request under the key.
-// An answer that might come from anybody else, such as a proxy's 404, is not that.
+// ErrNoRequest is the error of a Lookup: the provider says that it received no request under the key. Do not
+// return it for an answer that may come from something else, such as a proxy's 404.
 var ErrNoRequest = effect.ErrNoRequest
 
-// Unsent returns the error of a request that was certainly not accepted: nothing was written, or the
-// provider itself refused it. A time-out, a closed connection or a proxy's answer does not say that.
+// Unsent returns the error of a request that was certainly not accepted: nothing was written, or the provider
+// itself refused it. A time-out, a closed connection or a proxy's answer does not prove that.
 func Unsent(err error) error {
 	return &effect.UnsentError{Err: stated(err)}
 }
 
-// Declined returns the error of a request to which the provider said no for good, such as for its
-// recipient. It is an answer and no failure: the job ends with the outcome.
+// Declined returns the error of a request that the provider refused for good, such as because of its recipient.
+// This is an answer and not a failure: the job ends with the outcome.
 func Declined(outcome string) error {
 	return &effect.DeclinedError{Outcome: cmp.Or(outcome, "declined")}
 }
 
-// NewEffect returns the runner of an effect. It claims the job before the call, stores the key first,
-// and finds out about an earlier call of unknown outcome before it makes another one. Return it from the
-// constructor that Define takes; its error says what is missing.
+// NewEffect returns the runner of an effect. It claims the job and stores the key before the call, and finds
+// out about an earlier call of unknown outcome before it makes another one. Return it from the constructor that
+// Define takes. The error says what is missing.
 func NewEffect[P any](s Services, e Effect[P]) (Runner[P], error) {
 	switch {
 	case e.Send == nil:
@@ -88,7 +88,7 @@ func NewEffect[P any](s Services, e Effect[P]) (Runner[P], error) {
 	case e.Abilities.LooksUp && e.Lookup == nil:
 		return nil, errors.New("an effect whose provider looks up needs Lookup")
 	case s.late == ExpireLate:
-		// The worker would expire a job whose earlier call has an unknown outcome.
+		// The worker would expire a job even if an earlier call has an unknown outcome.
 		return nil, errors.New("an effect's kind cannot have Late: ExpireLate; give its Definition ExpiresAt")
 	}
 	left := s.core.attemptLeft
@@ -114,7 +114,7 @@ func NewEffect[P any](s Services, e Effect[P]) (Runner[P], error) {
 	}), nil
 }
 
-// end records the result of an effect's run. It stands, whatever the runner makes of the error.
+// end records the result of an effect's run. The result stays, whatever the runner returns.
 func (a *attempt) end(res job.Result) error {
 	a.ended = &res
 	if res.Err == nil && res.Verdict != job.Committed && res.Verdict != job.Duplicate {
@@ -128,11 +128,10 @@ type HTTPClient interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// OneRequest makes one HTTP request for a Send or a Lookup, exactly once: it follows no redirect, and it
-// keeps net/http from repeating the request. Its error is Unsent when nothing was written, because the
-// name, the connection or the TLS handshake failed. Every other error says that nobody knows. The
-// meaning of an answer is for the caller to say: count on the service's own words only, since a proxy
-// answers too.
+// OneRequest makes one HTTP request for a Send or a Lookup, exactly once: it follows no redirect, and it keeps
+// net/http from repeating the request. Its error is Unsent when nothing was written, because the name, the
+// connection or the TLS handshake failed. With every other error the outcome is unknown. The caller interprets
+// the answer: trust only the service's own answers, since a proxy answers too.
 func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	return effect.OneRequest(client, req)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// An effect that is put together wrongly keeps its kind from starting.
+// A wrongly defined effect keeps its kind from starting.
 func TestAWrongEffectDoesNotStart(t *testing.T) {
 	send := func(context.Context, string, struct{}) (string, error) { return "", nil }
 	for name, tt := range map[string]struct {

@@ -65,7 +65,7 @@ func ExampleDefine() {
 	// its sample's key is voucher.expire/v-1
 }
 
-// failures prints what a check finds. In a test of your own, give CheckKind its *testing.T.
+// failures prints the errors of a check. In a test of your own, give CheckKind its *testing.T.
 type failures struct{}
 
 func (failures) Helper() {}
@@ -73,8 +73,8 @@ func (failures) Errorf(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 }
 
-// Commit ends the job together with the voucher's own change. CheckKind tries the kind in memory; without a
-// voucher in the table the condition refuses, and the job ends all the same.
+// Commit ends the job together with the voucher's own change. CheckKind tries the kind in memory. The table has
+// no voucher, so the condition refuses, and the job ends with another outcome.
 func ExampleJob_Commit() {
 	acklast.CheckKind(failures{}, vouchers(), acklast.CheckOptions{})
 	fmt.Println("checked")
@@ -82,8 +82,8 @@ func ExampleJob_Commit() {
 	// checked
 }
 
-// An effect outside the database runs behind a claim: the key of its request is stored before the call, and
-// an answer that was lost is looked up before another request is made.
+// An effect outside the database needs a claim: the key of its request is stored before the call, and after a
+// lost answer the request is looked up before another one is made.
 func ExampleNewEffect() {
 	type greeting struct {
 		GuestID string `json:"guestId"`
@@ -96,7 +96,7 @@ func ExampleNewEffect() {
 	}, func(_ context.Context, s acklast.Services) (acklast.Runner[greeting], error) {
 		return acklast.NewEffect(s, acklast.Effect[greeting]{
 			Send: func(_ context.Context, _ string, g greeting) (string, error) {
-				sent++ // here is the one request, under the key that is its second argument
+				sent++ // make exactly one request here, under the key in the second argument
 				return "request-" + g.GuestID, nil
 			},
 			Timeout: time.Second,
@@ -108,7 +108,7 @@ func ExampleNewEffect() {
 	// checked
 }
 
-// Send returns nil only when SQS has confirmed the job, and Cancel takes a job back that has not run yet.
+// Send returns nil only when SQS has confirmed the job. Cancel ends a job that has not run yet.
 func ExampleClient() {
 	ctx := context.Background()
 	cfg, err := config.LoadDefaultConfig(ctx)
@@ -121,7 +121,7 @@ func ExampleClient() {
 		Kind: "voucher.expire", Payload: Expiry{VoucherID: "v-1"},
 		NotBefore: time.Now().Add(time.Hour), Deadline: time.Now().Add(2 * time.Hour),
 	}); err != nil {
-		fmt.Println(err) // ErrMessage: mend the message. ErrUnconfirmed: send it again, which does no harm.
+		fmt.Println(err) // ErrMessage: correct the message. ErrUnconfirmed: send it again, which is safe.
 		return
 	}
 

@@ -8,20 +8,20 @@ import (
 	"acklast/internal/job"
 )
 
-// Fact is one thing that a kind's own records say about a subject: a Name such as "state", and its Value.
+// Fact is one field of a kind's own records about a subject: a Name such as "state", and its Value.
 type Fact = job.Fact
 
-// Explainer is a Runner that can say what its kind's own records hold. "acklast job" shows the facts
-// beside what the ledger knows.
+// Explainer is a Runner that can report its kind's own records. "acklast job" shows them beside the ledger's
+// entry.
 type Explainer interface {
-	// Explain returns what the kind's records say about a subject, in the order in which people read it, or
-	// nothing when there is no record. It only reads: the redrive function calls it, which may read the
-	// kind's tables and may not write them. Never return a recipient or a secret.
+	// Explain returns the facts of the kind's records about a subject, in the order in which people read them,
+	// or nothing when there is no record. It only reads: the redrive function calls it and has no permission to
+	// write. Never return a recipient or a secret.
 	Explain(ctx context.Context, subject string) ([]Fact, error)
 }
 
-// starts builds runners in a function that runs no jobs, each when it is first asked for. A kind whose
-// runner cannot be built there, for want of a variable, is in nobody's way until then.
+// starts builds runners in a function that runs no jobs, each when it is first needed. If a runner cannot be
+// built there, because a variable is missing, only requests for its own kind fail.
 type starts struct {
 	kinds    []Kind
 	services Services

@@ -56,7 +56,7 @@ func TestARunnerNeedNotExplain(t *testing.T) {
 	}
 }
 
-// A kind that could not be started is tried again: the reason may be gone.
+// A kind that could not be started is tried again, because the reason may have gone.
 func TestAKindThatCannotBeStarted(t *testing.T) {
 	kind, n := starting("unset", nil, errors.New("SHOP_URL is not set"))
 	s := &starts{kinds: []Kind{kind}}

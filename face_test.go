@@ -22,14 +22,14 @@ import (
 	"testing"
 )
 
-// aliases are, for each package that other modules import, its exported names that stand for a type of an
-// internal package. Each is documented with all its fields where it is declared.
+// aliases are the exported names that stand for a type of an internal package, for each package that other
+// modules import. Each is documented with all its fields where it is declared.
 var aliases = map[string][]string{
 	".":           {"Attempts", "Description", "Fact", "Grant", "LatePolicy", "Metric", "Sample", "Table", "Unit", "Variable"},
 	"infra/stack": {"Infra", "Numbers", "RedriveNumbers"},
 }
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Export, Dir string
 	GoFiles                 []string
@@ -58,7 +58,7 @@ func goList(t *testing.T, args ...string) []listed {
 	}
 }
 
-// Whoever uses the face needs nothing of what only this machine or other parts need.
+// The face does not import packages that only this machine or other parts need.
 func TestTheFaceNeedsLittle(t *testing.T) {
 	root := goList(t, ".")[0]
 	for _, dep := range root.Deps {
@@ -78,8 +78,8 @@ func TestTheFaceNeedsLittle(t *testing.T) {
 	}
 }
 
-// Another module cannot name a type of an internal package. So no exported name may need one, but for the
-// aliases, whose documentation says everything that the internal type's says.
+// Another module cannot name a type of an internal package. So no exported name may need one, except the
+// aliases, whose documentation is as complete as the internal type's.
 func TestNoExportedNameNeedsAnInternalType(t *testing.T) {
 	all := faces(t)
 	f := &finder{allowed: map[string]bool{}, seen: map[types.Type]bool{}}
@@ -148,7 +148,7 @@ func path(n *types.Named) string {
 	return n.Obj().Pkg().Path() + "." + n.Obj().Name()
 }
 
-// finder looks for internal types in whatever an exported name lets another module reach.
+// finder looks for internal types that another module can reach through an exported name.
 type finder struct {
 	module  string
 	allowed map[string]bool
@@ -168,7 +168,7 @@ func (f *finder) typ(where string, t types.Type) {
 			f.typ(where, arg)
 		}
 		if t.Obj().Pkg() == nil || !strings.HasPrefix(t.Obj().Pkg().Path()+"/", f.module+"/") {
-			return // another module's, or the language's
+			return // a type of another module or of the language
 		}
 		if strings.HasPrefix(t.Obj().Pkg().Path(), f.module+"/internal/") && !f.allowed[path(t.Origin())] {
 			f.found = append(f.found, fmt.Sprintf("%s needs %s, which other modules cannot name", where, path(t.Origin())))
@@ -284,7 +284,7 @@ func comments(t *testing.T, file string) map[string]string {
 	return all
 }
 
-// standard says whether a method is one whose meaning everybody knows.
+// standard says whether a method's meaning is known to every Go programmer.
 func standard(name string) bool { return name == "Error" || name == "Unwrap" }
 
 func receiver(d *ast.FuncDecl) string {

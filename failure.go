@@ -10,8 +10,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Rejected returns an error that isolates the job at once: a required record is missing or does not
-// match. People redrive it once data or code are mended.
+// Rejected returns an error that isolates the job at once: a required record is missing or does not match.
+// People redrive the job after the data or the code is mended.
 func Rejected(format string, args ...any) error {
 	return &job.Failure{Class: job.Rejected, Err: fmt.Errorf(format, args...)}
 }
@@ -19,13 +19,13 @@ func Rejected(format string, args ...any) error {
 // Transient returns the error of an attempt that may succeed later, such as a time-out of a dependency.
 func Transient(err error) error { return &job.Failure{Class: job.Transient, Err: stated(err)} }
 
-// Throttled returns the error of an attempt that a dependency refused for now. The next attempt is not
-// made before the given time has passed; zero leaves it to the backoff.
+// Throttled returns the error of an attempt that a dependency refused for now. The next attempt is not made
+// before the given time has passed. With zero the backoff alone decides.
 func Throttled(err error, retryAfter time.Duration) error {
 	return &job.Failure{Class: job.Throttled, RetryAfter: retryAfter, Err: stated(err)}
 }
 
-// stated stands in for an error that a kind forgot, since a failure without one could not be told.
+// stated replaces a missing error, because a failure has to have one.
 func stated(err error) error {
 	if err == nil {
 		return errors.New("no error was given")
@@ -33,19 +33,19 @@ func stated(err error) error {
 	return err
 }
 
-// NotBefore returns the error of a run that attempted nothing, because the job is not to run before t.
-// It spends no attempt.
+// NotBefore returns the error of a run that made no attempt, because the job must not run before t. It costs no
+// attempt.
 func NotBefore(t time.Time, why string) error {
 	return fmt.Errorf("%s: %w", why, &ledger.NotYetError{Until: t})
 }
 
-// Contended returns the error of a run that attempted nothing, because its records kept changing. It
-// spends no attempt and is tried again soon.
+// Contended returns the error of a run that made no attempt, because its records kept changing. It costs no
+// attempt, and the job is tried again soon.
 func Contended(why string) error { return fmt.Errorf("%s: %w", why, ledger.ErrContended) }
 
-// DynamoDBError returns what the error of a DynamoDB call of your own means to the worker. Throttling, a
-// time-out or an outage is the database's trouble and not the job's: it spends no attempt. A conflict with
-// another write counts as Contended. Look for a failed condition before you call this.
+// DynamoDBError translates the error of a DynamoDB call of your own for the worker. Throttling, a time-out or
+// an outage is the database's trouble and not the job's: it costs no attempt. A conflict with another write
+// counts as Contended. Look for a failed condition before you call this.
 func DynamoDBError(err error) error {
 	translated := dynamo.Translate(err)
 	if condition := (*dynamo.ConditionError)(nil); errors.As(translated, &condition) {

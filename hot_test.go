@@ -39,8 +39,8 @@ type conflicting struct {
 
 	mu     sync.Mutex
 	locked map[string]bool
-	// transactions were sent, cancelled among them because of another; units are the write units of those that
-	// committed: two for each item of a kibibyte.
+	// transactions is the number of transactions sent, cancelled the number of those that another one
+	// cancelled. units are the write units of the committed ones: two for each item of up to 1 KiB.
 	transactions, cancelled, units int
 }
 
@@ -116,13 +116,13 @@ func (c *conflicting) Do(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// seat is a job that returns a unit to a hall: the hall's item is hot.
+// seat is a job that returns a unit to a hall. All jobs of a hall change the same item.
 type seat struct {
 	ID   string `json:"id"`
 	Hall string `json:"hall"`
 }
 
-// alone releases one seat in a transaction; of a hall's in one process, one at a time.
+// alone releases one seat in a transaction. In one process the jobs of a hall take turns.
 type alone struct {
 	s    Services
 	turn chan struct{}
@@ -162,13 +162,13 @@ func (g grouped) RunBatch(ctx context.Context, jobs []*Job[seat]) []error {
 	return CommitTogether(ctx, "released", jobs, g.own, func(jobs []*Job[seat]) []types.TransactWriteItem { return g.hall(jobs...) })
 }
 
-// hotFigures are what a backlog of one hall came to.
+// hotFigures are the results for the backlog of one hall.
 type hotFigures struct {
 	jobs, transactions, cancelled, deferrals, units int
 	took                                            time.Duration
 }
 
-// drainHall lets so many processes work off a backlog of one hall, ten records to a batch.
+// drainHall lets the given number of processes work off a backlog of one hall, with ten records in a batch.
 func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) {
 	names := topology.NamesOf(checkStack)
 	db := memdb.New()
@@ -211,7 +211,7 @@ func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) 
 	over := make(chan struct{})
 	began := time.Now()
 	var running sync.WaitGroup
-	for p := range processes {
+	for range processes {
 		services := NewServices(cfg, checkStack, time.Now)
 		services.core.store = dynamo.New(awsclient.DynamoDB(cfg), names.LedgerTable, dynamo.Options{Now: time.Now})
 		started, err := kind.start(t.Context(), services)
@@ -219,11 +219,10 @@ func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) 
 			t.Fatal(err)
 		}
 		moved := &checkQueue{}
-		random := rand.New(rand.NewPCG(uint64(p), 7)) //nolint:gosec // a simulation
 		handler := worker.New(config, worker.Dependencies{
 			Ledger: services.core.store, Lanes: moved, Operators: noOperators{}, Kinds: job.NewCatalogue(started),
 			Metrics: telemetry.NewRecorder(io.Discard, checkStack, time.Now), Log: slog.New(slog.DiscardHandler),
-			Now: time.Now, Random: random.Float64, Token: uuid.NewString, Exit: func() {},
+			Now: time.Now, Random: rand.Float64, Token: uuid.NewString, Exit: func() {},
 		})
 		running.Go(func() {
 			for {
@@ -275,8 +274,8 @@ func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) 
 	return f
 }
 
-// Jobs of one resource cancel each other's transactions when they run side by side. Those of one batch share
-// one, so a hot resource needs a fifth of the transactions, and nothing waits at ten processes.
+// Jobs of one resource cancel each other's transactions when they run side by side. The jobs of one batch share
+// one transaction. So a hot resource needs a fifth of the transactions, and no job waits at ten processes.
 func TestAHotResource(t *testing.T) {
 	for _, c := range []struct{ processes, jobs int }{{1, 100}, {5, 100}, {10, 100}, {50, 500}} {
 		var before, after hotFigures

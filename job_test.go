@@ -16,7 +16,7 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// run makes one attempt at a job of a kind with the metric Weight, and returns what it logged.
+// run makes one attempt at a job of a kind with the metric Weight, and returns the log.
 func run(ctx context.Context, t *testing.T, d job.Delivery, body func(j *Job[struct{}])) (out, metrics bytes.Buffer) {
 	t.Helper()
 	clock := func() time.Time { return time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC) }

@@ -12,7 +12,7 @@ import (
 	"acklast/internal/job"
 )
 
-// A mistake in a program that uses the face is named where it is made, and not by a nil pointer later.
+// A mistake in a program that uses the face is reported where it is made, and not by a nil pointer later.
 func TestMisuseIsNamed(t *testing.T) {
 	d := Definition[struct{}]{Name: "k", Key: func(struct{}) (string, []string) { return "s", nil }}
 	none := func(context.Context, Services) (Runner[struct{}], error) { return nil, nil }
@@ -51,7 +51,7 @@ func TestMisuseIsNamed(t *testing.T) {
 	}
 }
 
-// A failure without an error can still be told.
+// A failure without an error still has a text.
 func TestFailuresOfNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err   error

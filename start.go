@@ -21,6 +21,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/redrive"
+	"acklast/internal/schedule"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 	"acklast/internal/version"
@@ -49,9 +50,9 @@ func serve(handler any) {
 	lambda.Start(handler)
 }
 
-// collectLess has the garbage collector run less often. A function's live heap is a few megabytes, so that by
-// default it runs all the time, at a fifth of the worker's processor time. The memory limit keeps a function
-// with more on its heap within its memory. GOGC and GOMEMLIMIT in the environment win.
+// collectLess makes the garbage collector run less often. A function's live heap is a few megabytes, so by
+// default the collector runs all the time, and takes a fifth of the worker's processor time. The memory limit
+// keeps a function with a larger heap within its memory. GOGC and GOMEMLIMIT in the environment outrank this.
 func collectLess(getenv func(string) string) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -70,17 +71,17 @@ func exit(function string, err error) {
 	}
 }
 
-// process is what a function gets from outside.
+// process is the environment of a function.
 type process struct {
 	getenv func(string) string
 	out    io.Writer
 	serve  func(handler any)
 }
 
-// errNotDefined: a Kind that is zero.
+// errNotDefined: the Kind is zero.
 var errNotDefined = errors.New("a Kind that Define did not make")
 
-// start describes the kinds if the arguments ask for that, and otherwise starts the function. Lambda
+// start prints the kinds if the arguments ask for a description, and otherwise starts the function. Lambda
 // starts it without arguments.
 func (p process) start(args []string, kinds []Kind, function func(context.Context, []Kind) error) error {
 	switch {
@@ -134,6 +135,9 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Lanes: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),
+		Scheduler: schedule.New(awsclient.Scheduler(aws), schedule.Target{
+			Group: config.Names.ScheduleGroup, RoleARN: config.ScheduleRoleARN, QueueURL: config.RecoveryURL, DLQARN: config.DLQARN,
+		}),
 		Operators: redrive.Operators{Table: redrive.NewStore(db, config.Names.OperationsTable)},
 		Kinds:     job.NewCatalogue(running...),
 		Metrics:   metrics, Log: log, Now: time.Now, Random: rand.Float64, Token: uuid.NewString,
@@ -159,7 +163,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	reading := catalogue(kinds)
 	explaining := &starts{kinds: kinds, services: Services{
 		AWS: aws, DynamoDB: db, Stack: config.Names.Stack, Getenv: p.getenv, Now: time.Now, Log: log,
-		// No attempt is made here, so any timeout of an effect fits into what an attempt has left.
+		// No attempt is made here, so any timeout of an effect is allowed.
 		core: &core{store: store, rules: config.Rules, attemptLeft: config.Numbers.Timeout},
 	}}
 	metrics := telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now)

@@ -75,7 +75,7 @@ func TestTheRedriveServesRequests(t *testing.T) {
 	}
 }
 
-// A function says which version it is before it serves, since it is built without any other stamp.
+// A function logs its version before it serves, since it is built without any other stamp.
 func TestAFunctionSaysItsVersionFirst(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	kind := Define(Definition[struct{}]{Name: "order.close", Key: func(struct{}) (string, []string) { return "s", nil }},

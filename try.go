@@ -42,7 +42,7 @@ func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
 	}
 }
 
-// Verdict is what one attempt came to.
+// Verdict is the result of one attempt.
 type Verdict string
 
 // The verdicts.
@@ -51,7 +51,7 @@ const (
 	Committed Verdict = "committed"
 	// Duplicate: the job had ended before.
 	Duplicate Verdict = "duplicate"
-	// Waiting: nothing was attempted: the job is not due, is held by another delivery, or is contended.
+	// Waiting: no attempt was made, because the job is not due, is held by another delivery, or is contended.
 	Waiting Verdict = "waiting"
 	// Isolated: the job is isolated in the ledger.
 	Isolated Verdict = "isolated"
@@ -66,12 +66,12 @@ var verdicts = map[job.Verdict]Verdict{
 	job.FoundIsolated: Isolated, job.Unconfirmed: Unconfirmed, job.Failed: Failed,
 }
 
-// Tried is what Kind.Try came to.
+// Tried is the result of Starter.Try.
 type Tried struct {
 	Verdict Verdict
 	// Outcome is the job's outcome, if it has ended.
 	Outcome string
-	// Until is when a waiting job may be tried again; zero means soon.
+	// Until is the time from which a waiting job may be tried again; zero means soon.
 	Until time.Time
 	// Err says why, for every verdict but Committed and Duplicate.
 	Err error
@@ -98,8 +98,8 @@ func (k Kind) Start(ctx context.Context, s Services) (*Starter, error) {
 	return &Starter{kind: running, now: s.Now}, nil
 }
 
-// Try makes one attempt at a job, as a delivery of its own and without the worker around it: no queue,
-// no budget, and a job that is not due is tried all the same. It is for tests.
+// Try makes one attempt at a job, as one delivery without the worker: there is no queue and no budget, and a
+// job that is not due is tried too. It is for tests.
 func (s *Starter) Try(ctx context.Context, body string) (Tried, error) {
 	d, err := s.delivery(body)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Starter) Try(ctx context.Context, body string) (Tried, error) {
 	return tried(s.kind.Run(ctx, d)), nil
 }
 
-// TryBatch is Try for jobs that the worker would hand to a BatchRunner together.
+// TryBatch is Try for jobs that the worker would pass to a BatchRunner together.
 func (s *Starter) TryBatch(ctx context.Context, bodies ...string) ([]Tried, error) {
 	if s.kind.RunBatch == nil {
 		return nil, fmt.Errorf("the runner of %s is no BatchRunner", s.kind.Name)

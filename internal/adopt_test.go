@@ -18,7 +18,7 @@ const (
 	adoptedStack = "orders"
 )
 
-// repository is a git repository with what this working tree has, which no remote and no history belongs to.
+// repository is a git repository with the files of this working tree, without its history and its remotes.
 type repository struct {
 	*testing.T
 	dir string
@@ -50,11 +50,11 @@ func newRepository(t *testing.T) repository {
 	return r
 }
 
-// try runs a command in the repository and returns what it said.
+// try runs a command in the repository and returns its output.
 func (r repository) try(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(r.Context(), name, args...)
 	cmd.Dir = r.dir
-	// The commands' commits need an author, and nothing of the machine's git configuration.
+	// The commands' commits need an author, and must not depend on this machine's git configuration.
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
 		"GIT_AUTHOR_NAME=ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=ada", "GIT_COMMITTER_EMAIL=ada@example.com",
 		"GOPROXY=off", "GOFLAGS=-mod=mod")
@@ -112,7 +112,7 @@ func (r repository) has(name string) bool {
 	return err == nil
 }
 
-// An adopted clone builds under its own path, imports nothing of the old one, and tells the demo's story.
+// An adopted clone builds under its own path, imports nothing from the old one, and runs the demo.
 func TestAdoptedCloneRuns(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)
@@ -131,7 +131,7 @@ func TestAdoptedCloneRuns(t *testing.T) {
 		}
 	}
 	r.run("go", "build", "./...")
-	// The rules about imports, the numbers, the synthesised stack and the command line hold under any names.
+	// The tests of imports, numbers, the synthesised stack and the command line pass under any names.
 	r.run("go", "test", "./internal", "./internal/topology", "./infra/...", "./cmd/...")
 
 	r.run("go", "build", "-o", "bin/acklast", "./cmd/acklast")
@@ -150,7 +150,7 @@ func TestAdoptedCloneRuns(t *testing.T) {
 	var said []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said = append(said, lines.Text())
-		if strings.HasPrefix(lines.Text(), "2. ") { // the first chapter was told to its end
+		if strings.HasPrefix(lines.Text(), "2. ") { // the first chapter has ended
 			cancel()
 		}
 	}
@@ -160,7 +160,7 @@ func TestAdoptedCloneRuns(t *testing.T) {
 	}
 }
 
-// A clone that was adopted at an older version, has a kind of its own and lacks a sample, takes a newer one.
+// A clone is adopted at an older version, adds a kind and deletes a sample. Then it takes a newer version.
 func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)
@@ -177,7 +177,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	r.run("git", "checkout", "-q", "main")
 
 	r.run("scripts/adopt.sh", adopted, adoptedStack)
-	// A kind of one's own, made of the example; the example itself goes.
+	// The clone's own kind begins as a copy of the example; the example itself is deleted.
 	r.write("internal/kinds/voucher/voucher.go", strings.Replace(r.read("docs/newkind/newkind.go"), "package newkind", "package voucher", 1))
 	r.write("internal/kinds/voucher/sample.json", r.read("docs/newkind/sample.json"))
 	r.run("git", "rm", "-rq", "docs/newkind")
@@ -209,7 +209,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 		t.Errorf("the same upgrade again: %s", out)
 	}
 
-	// Where both have changed the same lines, a person decides; until then nothing is committed.
+	// If both have changed the same lines, a person decides, and nothing is committed until then.
 	r.run("git", "checkout", "-q", "next")
 	r.edit("internal/ledger/later.go", "AddedLater = true", "AddedLater = 3")
 	r.commit("Version 3")
@@ -230,7 +230,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	}
 }
 
-// What cannot be adopted stays as it is, and the message says what to do.
+// A clone that cannot be adopted stays as it is, and the message says what to do.
 func TestAdoptionRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)

@@ -1,4 +1,4 @@
-// Package internal_test holds the rules about who may import whom.
+// Package internal_test checks who may import whom.
 package internal_test
 
 import (
@@ -15,34 +15,37 @@ import (
 	"testing"
 )
 
-// mayUse lists, for what only some packages may import, who they are. An entry ending in "/" stands for
-// all below it; "." is the package at the module's root. Names without a dot in their first part are the
-// module's own.
+// mayUse lists the packages that only some packages may import, and those packages. An entry ending in "/"
+// stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
+// part are the module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
-	"github.com/aws/smithy-go":     {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
-	"github.com/sivchari/kumo":     {"internal/local"},
-	"github.com/spf13/cobra":       {"cmd/"},
-	"github.com/aws/aws-cdk-go":    {"infra", "infra/"},
-	"functions":                    {},
-	"infra":                        {"infra", "infra/"},
-	"cmd":                          {"cmd/"},
-	"internal/demo":                {"internal/demo/"},
-	"internal/local":               {"internal/local/", "internal/demo", "internal/demo/", "cmd/", "infra/stack/stacktest"},
-	"internal/local/faults":        {"internal/demo"},
-	"internal/local/fakeprovider":  {"internal/demo", "internal/local", "cmd/"},
-	"internal/dynamo":              {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
-	"internal/lanes":               {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
-	"internal/telemetry":           {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/worker":              {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":             {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/effect":              {"."},
-	"internal/memdb":               {"."},
-	"internal/kinds":               {"internal/kinds", "functions/", "internal/demo", "infra"},
-	"internal/kinds/reservation":   {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	// Scheduler's client belongs to the package that creates schedules; awsclient builds it.
+	"github.com/aws/aws-sdk-go-v2/service/scheduler": {"internal/awsclient", "internal/schedule"},
+	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
+	"github.com/sivchari/kumo":                       {"internal/local"},
+	"github.com/spf13/cobra":                         {"cmd/"},
+	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
+	"functions":                                      {},
+	"infra":                                          {"infra", "infra/"},
+	"cmd":                                            {"cmd/"},
+	"internal/demo":                                  {"internal/demo/"},
+	"internal/local":                                 {"internal/local/", "internal/demo", "internal/demo/", "cmd/", "infra/stack/stacktest"},
+	"internal/local/faults":                          {"internal/demo"},
+	"internal/local/fakeprovider":                    {"internal/demo", "internal/local", "cmd/"},
+	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
+	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
+	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/"},
+	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/worker":                                {".", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":                               {".", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/effect":                                {"."},
+	"internal/memdb":                                 {"."},
+	"internal/kinds":                                 {"internal/kinds", "functions/", "internal/demo", "infra"},
+	"internal/kinds/reservation":                     {"internal/kinds", "internal/kinds/reservation/desk", "internal/demo"},
 }
 
-// mayNeed lists, for some packages, all of the module that they may import.
+// mayNeed lists, for some packages, all packages of the module that they may import.
 var mayNeed = map[string][]string{
 	"internal/topology":           {},
 	"internal/job":                {},
@@ -57,6 +60,7 @@ var mayNeed = map[string][]string{
 	"internal/local/fakeprovider": {},
 	"internal/awsclient":          {},
 	"internal/lanes":              {"internal/job", "internal/retry", "internal/topology"},
+	"internal/schedule":           {"internal/job"},
 	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},
@@ -100,7 +104,7 @@ func TestImports(t *testing.T) {
 			if ok && pure && !slices.Contains(needs, ours) {
 				t.Errorf("%s imports %s, but may need only %q", name, ours, needs)
 			}
-			// The longest name that matches says who may.
+			// The longest matching name decides.
 			rule := ""
 			for what := range mayUse {
 				if within(ours, what) && len(what) > len(rule) {
@@ -134,16 +138,16 @@ func allowed(users []string, name string) bool {
 	})
 }
 
-// reaches lists, for the parts that an adopter's binaries are made of, the clients of AWS services that they
-// may reach, however far down.
+// reaches lists, for the main parts of an adopter's binaries, the clients of AWS services that they may import,
+// directly or not.
 var reaches = map[string][]string{
-	"internal/worker":  {"sqs"},
+	"internal/worker":  {"scheduler", "sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
 	// The last three sign in to AWS.
-	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "sqs", "sts", "signin", "sso", "ssooidc"},
+	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "scheduler", "sqs", "sts", "signin", "sso", "ssooidc"},
 }
 
-// The engine and the command line tool know no kind, and bring along no client but those they use.
+// The engine and the command line tool import no kind, and only the clients that they use.
 func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	for name, clients := range reaches {
 		var errOut bytes.Buffer
@@ -166,7 +170,7 @@ func TestTheEngineAndTheToolReachNoKind(t *testing.T) {
 	}
 }
 
-// Of the redrive, its documents' store alone uses an SDK.
+// In the redrive, only the documents' store uses an SDK.
 func TestOfTheRedriveTheStoreAloneUsesAnSDK(t *testing.T) {
 	files, err := filepath.Glob("redrive/*.go")
 	if err != nil || len(files) == 0 {

@@ -4,12 +4,12 @@
 # usage: scripts/adopt.sh MODULE [STACK]     renames, and commits the result
 #        scripts/adopt.sh upgrade TAG        renames a later version the same way, and merges it
 #
-# Renamed are the import paths, the module paths in every go.mod, and the default stack. The package, the
-# binary, the message attribute, the metric namespace and the prefix of settings keep the name acklast: they
-# are what messages, alarms and scripts rely on.
+# It renames the import paths, the module paths in every go.mod, and the default stack. The package, the
+# binary, the message attribute, the metric namespace and the prefix of settings keep the name acklast,
+# because messages, alarms and scripts rely on it.
 #
-# The branch "upstream" holds what is not yours: each version of acklast, renamed. To merge an upgrade is to
-# merge that branch, in which nothing but acklast's own changes differs. Nothing is fetched or pushed.
+# The branch "upstream" holds each version of acklast, renamed, without your changes. An upgrade merges that
+# branch, so that the merge contains only acklast's own changes. Nothing is fetched or pushed.
 # docs/upgrade.md says more.
 set -eu
 cd "$(dirname "$0")/.."
@@ -34,7 +34,7 @@ module() { awk '$1 == "module" { gsub(/"/, "", $2); print $2; exit }' "$1/go.mod
 # stack prints the default stack of the tree at $1.
 stack() { sed -n 's/^const DefaultStack = "\(.*\)"$/\1/p' "$1/$stack_file"; }
 
-# rewrite puts what an awk program makes of a file in its place. The file keeps its mode.
+# rewrite replaces a file by the output of an awk program. The file keeps its mode.
 rewrite() {
 	file=$1
 	shift
@@ -53,7 +53,7 @@ rename() {
 	while read -r name; do
 		[ -f "$tree/$name" ] || continue
 		case "$name" in
-		*.go) # only import paths, which are between "import (" and ")", or behind "import"
+		*.go) # only import paths: those between "import (" and ")", and those behind "import"
 			rewrite "$tree/$name" -v from="$from" -v to="$to" '
 				function renamed(line,   at) {
 					if ((at = index(line, "\"" from "\"")) || (at = index(line, "\"" from "/")))
@@ -82,7 +82,7 @@ rename() {
 	rewrite "$tree/$stack_file" -v was="$was" -v named="$named" '
 		$0 == "const DefaultStack = \"" was "\"" { $0 = "const DefaultStack = \"" named "\"" }
 		{ print }'
-	# Import paths are sorted, and another path may sort elsewhere.
+	# Import paths are sorted, and a renamed path may belong to another place.
 	(cd "$tree" && git ls-files '*.go' | while read -r name; do [ ! -f "$name" ] || echo "$name"; done | xargs gofmt -w)
 }
 
@@ -124,7 +124,7 @@ upgrade() {
 	version=$(git rev-parse -q --verify "$tag^{commit}") || fail \
 		"there is no version $tag here: git fetch --tags with the address of acklast first"
 
-	# In a working tree of its own: this one keeps what you work on until the merge.
+	# Use another working tree, so that your own one stays unchanged until the merge.
 	tree=$scratch/tree
 	git worktree add -q --detach "$tree" "$branch"
 	to=$(module "$tree")
@@ -132,7 +132,7 @@ upgrade() {
 	git -C "$tree" read-tree -u --reset "$version"
 	rename "$tree" "$to" "$named"
 	git -C "$tree" add -A
-	# The same version again makes no second commit, so that there is nothing to merge.
+	# Repeating a version makes no second commit, so there is nothing to merge.
 	written=$(git -C "$tree" write-tree)
 	snapshot=$branch
 	[ "$written" = "$(git rev-parse "$branch^{tree}")" ] ||
@@ -141,11 +141,11 @@ upgrade() {
 	base=$(git merge-base HEAD "$branch") || fail "the current branch has nothing in common with $branch"
 	git update-ref -m "upgrade to $tag" "refs/heads/$branch" "$(git rev-parse "$snapshot")"
 
-	# Without renames: a kind of yours that began as a copy of a sample is not the sample under another name.
-	# Before git 2.50 the default strategy detects renames whatever it is told. Since then "recursive" names the
-	# default one, which obeys.
+	# Do not detect renames: a kind of yours that began as a copy of a sample is not a renamed sample.
+	# Before git 2.50 the default strategy ignores this setting, and "recursive" obeys it. Since 2.50
+	# "recursive" is another name of the default strategy, which obeys too.
 	git merge -q -s recursive -X no-renames --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
-	# What you deleted stays deleted: files that changed there, and new ones in folders you have removed.
+	# Keep your deletions: of files that acklast changed, and of new files in folders that you removed.
 	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
 	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"
 	git diff --name-only --diff-filter=A "$base" "$branch" | while read -r name; do

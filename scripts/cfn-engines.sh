@@ -1,6 +1,6 @@
 #!/bin/sh
-# Holds the synthesised template against two engines that are not the CDK: cfn-lint, which must find
-# nothing, and moto's CloudFormation, in which the stack is created and looked at.
+# Checks the synthesised template with two tools other than the CDK: cfn-lint, which must find nothing,
+# and moto's CloudFormation, in which the stack is created and inspected.
 #
 # usage: scripts/cfn-engines.sh [template]        default: cdk.out/acklast.template.json
 #
@@ -12,7 +12,7 @@ template=${1:-cdk.out/acklast.template.json}
 [ -f "$template" ] || { echo "$template is not there; synthesise it first: npx cdk synth -q" >&2; exit 1; }
 venv=$(scripts/engines-venv.sh)
 
-# W3005: the CDK says DependsOn for a function's role, which its Role property implies.
+# W3005: the CDK writes DependsOn for a function's role, although the Role property implies it.
 "$venv/bin/cfn-lint" --ignore-checks W3005 -- "$template"
 echo "cfn-lint: no findings"
 "$venv/bin/python" scripts/cfn_engines.py "$template"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs cfn-lint and moto into .cache/engines, once, and prints where.
+# Installs cfn-lint and moto into .cache/engines, once, and prints the path of that environment.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.cache/engines

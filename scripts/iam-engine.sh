@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks the policies of the stack by the AWS calls that are really made: records those of the functions in the
-# end-to-end tests and those of the command line in its tests, and replays each, and those that are implied,
-# against the template of each group of settings. `make test-engines` calls it; about three minutes.
+# Checks the policies of the stack with real AWS calls. It records the calls of the functions in the end-to-end
+# tests and those of the command line in its tests. Then it replays them, and the calls in implied.json, against
+# the template of each group of settings. `make test-engines` calls it; it takes about three minutes.
 #
-# The evaluator of policies is installed from npm into scripts/iam; it is a tool and no part of the product.
+# The evaluator of policies is installed from npm into scripts/iam. It is a tool, not a part of the product.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ unset AWS_ENDPOINT_URL ACKLAST_E2E ACKLAST_DATA_ENDPOINT
 (cd scripts/iam && npm ci --ignore-scripts --no-audit --no-fund >/dev/null)
 
 echo "Recording the AWS calls of the functions and of the command line."
-# Left out are tests about the address that a command names, which the recorder changes, and about stacks of other names.
+# Leave out tests of the address that a command prints, which the recorder changes, and of stacks with other names.
 go test -count=1 ./cmd/acklast ./internal/kinds/reservation/desk -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting)$'
 go test -count=1 -timeout 20m ./internal/e2e -skip 'RandomKills'
 

@@ -8,13 +8,13 @@
 #   e2e     runs the black-box end-to-end tests against it
 #   down    removes the container and everything in it
 #
-# docs/deploy.md says what works on which edition. scripts/ministack.sh does the same without Docker or a token.
+# docs/deploy.md lists what works on each edition. scripts/ministack.sh does the same without Docker or a token.
 #
 # Needs Docker, and LOCALSTACK_AUTH_TOKEN: LocalStack's images ask for a licence at start.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Pinned: an image that moves by itself once stopped starting without a token.
+# Pinned: a newer image under a moving tag once required a token.
 image=localstack/localstack:2026.08.3
 container=acklast-localstack
 port=${LOCALSTACK_PORT:-4566}
@@ -29,7 +29,7 @@ fail() {
 to_localstack() {
 	unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 	export AWS_ENDPOINT_URL="http://localhost.localstack.cloud:$port"
-	# cdklocal wants it whenever the other is set: buckets are host names.
+	# cdklocal needs this one too, because buckets are host names.
 	export AWS_ENDPOINT_URL_S3="http://s3.localhost.localstack.cloud:$port"
 	export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
 	export AWS_REGION="${AWS_REGION:-us-east-1}"
@@ -52,8 +52,8 @@ up() {
 		return
 	fi
 	docker rm -f "$container" >/dev/null 2>&1 || true
-	# The socket is how LocalStack runs functions, each in a container of its own. The processor that a
-	# function asks for is ignored: the binaries are built for this machine's.
+	# LocalStack needs the socket to run each function in a container of its own. It ignores the processor
+	# in a function's settings, because the binaries are built for this machine's.
 	docker run --detach --name "$container" \
 		--publish "127.0.0.1:$port:4566" \
 		--volume /var/run/docker.sock:/var/run/docker.sock \
@@ -80,7 +80,7 @@ deploy() {
 	export GOARCH
 	node_modules/.bin/cdklocal bootstrap
 	set -- -c "acklast:stack=$stack" -c acklast:destroyData=true -c "acklast:endpoint=$AWS_ENDPOINT_URL"
-	# An update that changes the redrive function leaves its aliases broken for good, so there are no updates.
+	# LocalStack cannot update: a changed redrive function would leave its aliases broken for good.
 	node_modules/.bin/cdklocal destroy --force "$@"
 	node_modules/.bin/cdklocal deploy --require-approval never "$@"
 	echo "deployed; next: scripts/localstack.sh e2e"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs on MiniStack: the suites of the ledger and of the queues, a deployment of the stack by the CDK, and
-# the black-box tests on what was deployed. `make test-engines` calls it; about two minutes.
+# Runs these on MiniStack: the suites of the ledger and of the queues, a deployment of the stack by the CDK, and
+# the black-box tests on the deployed stack. `make test-engines` calls it; it takes about two minutes.
 #
-# It uses a port and a folder of its own, so that a MiniStack that runs already is left alone.
+# It uses its own port and folder, so that it does not disturb a MiniStack that already runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ scripts/ministack.sh deploy >"$work/deployment" 2>&1 || { cat "$work/deployment"
 scripts/ministack.sh e2e | tee "$work/e2e" | grep -E '^(--- (PASS|FAIL)|    --- FAIL|ok|FAIL)' || { cat "$work/e2e" >&2; exit 1; }
 grep -q '^ok' "$work/e2e" || { cat "$work/e2e" >&2; exit 1; }
 
-# Every black-box test ran to its end, and no other one counts as passed without having run.
+# Check that every black-box test ran to its end, and that no other test counts as passed without a run.
 sed -n 's/^func \(Test[A-Za-z0-9]*\)(t \*testing.T) {$/\1/p' internal/e2e/blackbox_test.go internal/e2e/operator_test.go | sort >"$work/want"
 sed -n 's/^--- PASS: \([^ ]*\).*/\1/p' "$work/e2e" | sort >"$work/got"
 diff "$work/want" "$work/got" || { echo "these black-box tests did not run (<), or these others claim to have (>)" >&2; exit 1; }

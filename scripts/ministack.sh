@@ -14,7 +14,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Pinned: what it accepts and refuses changes from release to release.
+# Pinned: releases differ in the requests that they accept.
 package=ministack==1.5.33
 home=.cache/ministack
 venv=$home/venv
@@ -31,14 +31,14 @@ fail() {
 # The commands talk to MiniStack and to nothing else, whatever profile the shell has.
 to_ministack() {
 	unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
-	# cdklocal wants both.
+	# cdklocal needs both.
 	export AWS_ENDPOINT_URL="$endpoint" AWS_ENDPOINT_URL_S3="$endpoint"
 	export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
 	export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
 }
 
-# ministack ARGUMENTS... runs it with an environment of its own:
-# - BIND_HOST: by default it listens on every address, and it runs what is uploaded to it.
+# ministack ARGUMENTS... runs MiniStack with only these variables:
+# - BIND_HOST: by default it listens on every address, and it runs any code that is uploaded to it.
 # - AWS_ENDPOINT_URL: functions inherit it. Without it, their calls could reach the real AWS.
 # - Nothing else is inherited, so that no function gets this shell's credentials or AWS settings.
 ministack() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suites of queues and ledger, and the black-box tests, on engines that are not the embedded one:
-# fauxqs and dynalite, which have to be in node_modules (make test-engines sees to it), and moto, which the
-# first run installs from PyPI into .cache. What cannot be installed or started is a failure.
+# Runs the suites of queues and ledger, and the black-box tests, on engines other than the embedded one:
+# fauxqs and dynalite, which have to be in node_modules (make test-engines installs them), and moto, which the
+# first run installs from PyPI into .cache. It fails if an engine cannot be installed or started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# start NAME LINES COMMAND... starts an engine and waits until it has said where it listens.
+# start NAME LINES COMMAND... starts an engine and waits until it has printed its addresses.
 start() {
 	local name=$1 lines=$2
 	shift 2
@@ -35,13 +35,13 @@ start() {
 	local line
 	while read -r line; do export "${line?}"; done <"$work/$name"
 }
-# Their input ends with this script, however it ends, and they end with their input.
+# The engines end when their input ends, and their input ends with this script, in whatever way it ends.
 mkfifo "$work/alive"
 exec 3<>"$work/alive"
 start node 2 node scripts/engines.mjs
 start moto 1 "$venv/bin/python" scripts/engines.py
 
-# suite ARGUMENTS... is go test that must have run something.
+# suite ARGUMENTS... runs go test, and fails if it ran no test.
 suite() {
 	echo "go test $*"
 	go test -count=1 "$@" | tee "$work/out"

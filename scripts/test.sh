@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs every test that needs Go and Node.js only: three groups beside each other, and what each one says when
-# it ends. make test is this script after make check.
+# Runs every test that needs only Go and Node.js. It runs three groups at the same time, and prints the output of
+# each group when it ends. make test is make check followed by this script.
 #
-# The whole system's tests mostly wait, so the other two fill the processors meanwhile, with a lower priority.
-# The race detector is off in the first group: there it would see the tests' own code and the embedded AWS,
-# which is not ours; the functions are processes of their own. Their packages are tested under it in the second.
+# The tests of the whole system mostly wait, so the other two groups use the processors meanwhile, with a lower
+# priority. The race detector is off in the first group. There it would check only the tests' own code and the
+# embedded AWS, since the functions are separate processes. The second group tests the functions' packages with it.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -27,10 +27,10 @@ done | sort -r) # from the end of the alphabet: worker and redrive take longest
 work=$(mktemp -d)
 pids=
 trap 'rm -rf "$work"' EXIT
-# Everything that was started here belongs to this process group.
+# All processes started here belong to this process group.
 trap 'trap - INT TERM; kill 0' INT TERM
 
-# group NAME COMMAND... runs the command in the background and says how it ended, and after how many seconds.
+# group NAME COMMAND... runs the command in the background and prints its result and its duration.
 group() {
 	name=$1
 	shift
@@ -49,7 +49,7 @@ whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
 packages() {
 	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
-		nice -n 10 "$go" test ./internal/worker # its memory, and all of its stories, without the race detector's own costs
+		nice -n 10 "$go" test ./internal/worker # its memory tests, and all of its stories, without the race detector's own costs
 }
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command and says how many seconds it took.
+# Runs a command and prints how many seconds it took.
 #
 # usage: scripts/timed.sh NAME COMMAND [ARGUMENT ...]
 name=$1

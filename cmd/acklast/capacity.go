@@ -17,15 +17,15 @@ func newCapacity(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capacity",
 		Short: "Plan a recovery: how much work there is, how fast a backlog may go",
-		Long: `Say what a stack is offered and what it can do, how fast a backlog may be redriven and how long that takes.
+		Long: `Compare a stack's work with its capacity, and compute how fast a backlog may be redriven and how long that takes.
 
 Every attempt fails with the same probability and is retried up to --retries times, so that a job makes
 (1-p^(n+1))/(1-p) attempts on average and 1+n at most. First attempts of fresh jobs run on the source lane,
 retries and redriven jobs on the recovery lane. An invocation takes a full batch and lasts as long as
 its slowest record. No lane and no provider is planned above 80 % of its capacity.
 
-A plan that is not possible is refused with what would make it possible, and the exit code is 2. Nothing is
-read from the stack: every number is an argument.`,
+If a plan is not possible, the answer says what would make it possible, and the exit code is 2. The command
+reads nothing from the stack: every number is an argument.`,
 		Example: `  acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000
   acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000 --within 30m --quota 60`,
 		Args: cobra.NoArgs,

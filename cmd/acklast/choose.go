@@ -17,11 +17,11 @@ import (
 // latest stands for the newest plan or run that a command can be used on.
 const latest = "latest"
 
-// handle is what a command is used on: a plan or a run.
+// handle is the plan or the run for a command.
 type handle struct{ plan, run string }
 
-// resolve says which plan or run a command is used on: the one that is named, the newest with "latest", or without an
-// argument, on a terminal, one that is chosen.
+// resolve returns the plan or run for a command: the given one, the newest one for "latest", or, without an
+// argument and on a terminal, the one that a person chooses.
 func (a *app) resolve(ctx context.Context, g *governor, args []string, fits func(redrive.Run) bool) (handle, error) {
 	id := ""
 	if len(args) > 0 {
@@ -57,7 +57,7 @@ func (a *app) resolve(ctx context.Context, g *governor, args []string, fits func
 	return handle{run: id}, nil
 }
 
-// choose shows options and returns the number of the one that is chosen.
+// choose shows options and returns the number of the chosen one.
 func (a *app) choose(question string, options []string) (int, error) {
 	for i, option := range options {
 		say(a.stderr, "%3d  %s\n", i+1, plain(option))
@@ -74,7 +74,7 @@ func (a *app) choose(question string, options []string) (int, error) {
 	return n - 1, nil
 }
 
-// line reads one line of what is typed.
+// line reads one line of input.
 func (a *app) line() (string, error) {
 	if a.typed == nil {
 		a.typed = bufio.NewReader(a.stdin)
@@ -86,10 +86,10 @@ func (a *app) line() (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// interactive says whether somebody sits at a terminal who can be asked.
+// interactive says whether a person sits at a terminal and can be asked.
 func (a *app) interactive() bool { return a.person != nil && a.person() }
 
-// chooseGroup lets a person choose what to plan from what is isolated.
+// chooseGroup lets a person choose a group of isolated messages for a plan.
 func (a *app) chooseGroup(ctx context.Context, g *governor) (*redrive.Filter, error) {
 	resp, err := g.ask(ctx, redrive.Request{Action: "inspect"})
 	if err != nil {
@@ -119,7 +119,7 @@ func filterOf(group redrive.Group) *redrive.Filter {
 	return f
 }
 
-// asOneOf sorts what was named into a message's id or a job's key, which is kind/subject/rest.
+// asOneOf tells whether a name is a message's id or a job's key, which is kind/subject/rest.
 func asOneOf(id string) (message, job string) {
 	if strings.Contains(id, "/") {
 		return "", id

@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -28,7 +24,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// TestMain takes away what the user's own AWS settings could change.
+// TestMain removes the user's own AWS settings, which could change the results.
 func TestMain(m *testing.M) {
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
@@ -55,7 +51,7 @@ type cli struct {
 	stdin io.Reader
 }
 
-// result is what a command line came to.
+// result is the result of a command line.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -73,7 +69,7 @@ func embedded(t *testing.T) (*cli, *local.AWS) {
 	return &cli{t: t, stack: stack, env: map[string]string{"AWS_ENDPOINT_URL": aws.Endpoint(), envStack: stack}}, aws
 }
 
-// offline is a command line that no command may need more for.
+// offline is a command line without any AWS.
 func offline(t *testing.T) *cli {
 	return &cli{t: t, stack: "none", env: map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1", envStack: "none"}}
 }
@@ -85,7 +81,7 @@ func (c *cli) runContext(ctx context.Context, stderr io.Writer, args ...string) 
 		in = strings.NewReader("")
 	}
 	env := c.env
-	// A file that gets every AWS call of a command, for the check of the policies: see scripts/iam.
+	// This file gets every AWS call of a command, for the check of the policies: see scripts/iam.
 	if file := os.Getenv("ACKLAST_CALLS"); file != "" && env["AWS_ENDPOINT_URL"] != "" {
 		p := faults.New(env["AWS_ENDPOINT_URL"])
 		defer p.Close()
@@ -120,8 +116,8 @@ func (c *cli) must(args ...string) result {
 	return r
 }
 
-// refused runs a command line that has to end with the exit code, having said all of wanted and
-// having answered nothing.
+// refused runs a command line that has to end with the exit code. Its error has to contain all of wanted, and
+// it has to print no answer.
 func (c *cli) refused(code int, wanted []string, args ...string) result {
 	c.t.Helper()
 	r := c.run(args...)
@@ -139,7 +135,7 @@ func contains(t *testing.T, text string, wanted ...string) {
 	t.Helper()
 	for _, w := range wanted {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q does not stand in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
@@ -174,25 +170,15 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// intercept puts a proxy in front of the command line's endpoint. hook sees each call's operation and
-// may answer it itself, for which it returns true.
-func (c *cli) intercept(hook func(operation string, w http.ResponseWriter) bool) {
-	to, err := url.Parse(c.env["AWS_ENDPOINT_URL"])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(to)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-		if !hook(operation, w) {
-			proxy.ServeHTTP(w, r)
-		}
-	}))
-	c.t.Cleanup(server.Close)
-	c.env["AWS_ENDPOINT_URL"] = server.URL
+// faulty puts a fault proxy in front of the command line's endpoint.
+func (c *cli) faulty() *faults.Proxy {
+	p := faults.New(c.env["AWS_ENDPOINT_URL"])
+	c.t.Cleanup(p.Close)
+	c.env["AWS_ENDPOINT_URL"] = p.URL()
+	return p
 }
 
-// received takes everything that is ready in a queue.
+// received takes all visible messages of a queue.
 func received(t *testing.T, aws *local.AWS, q job.Queue) []job.Message {
 	t.Helper()
 	u := aws.QueueURLs()
@@ -235,7 +221,7 @@ func TestBadCommandLines(t *testing.T) {
 	}
 }
 
-// Every command explains itself, and its examples can be typed.
+// Every command has a help text, and its examples can be typed.
 func TestHelp(t *testing.T) {
 	root := newRoot(&app{getenv: func(string) string { return "" }})
 	for _, cmd := range append(root.Commands(), root) {

@@ -18,9 +18,9 @@ func newDiscard(a *app) *cobra.Command {
 		Use:   "discard [MESSAGE|JOB...]",
 		Short: "End isolated jobs for good, with their payload in the audit",
 		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), by their keys, or by a
-selection of which you say how many it selects. The message goes into the audit first; the job's entry becomes terminal, so that
-no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. Refused for a job that a
-delivery holds. Exit code 2 if any was not discarded. "acklast redrive resend" takes a discard back.`,
+selection with the number of messages that it selects. The message goes into the audit first; the job's entry becomes terminal, so that
+no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. It is refused while a
+delivery holds the job. The exit code is 2 if any was not discarded. "acklast redrive resend" undoes a discard.`,
 		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'
   acklast discard --class invalid --error 'not JSON' --count 12 --reason 'malformed by a producer that is mended'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ delivery holds. Exit code 2 if any was not discarded. "acklast redrive resend" t
 	return cmd
 }
 
-// results prints what became of each message, and ends with exit code 2 if any is not what was wanted.
+// results prints the result of each message, and ends with exit code 2 if any differs from wanted.
 func (a *app) results(resp redrive.Response, wanted string) error {
 	err := a.answer(resp, func(out io.Writer) {
 		row(out, "MESSAGE", "JOB", "RESULT", "WHY")
@@ -86,8 +86,8 @@ func newDecide(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decide [JOB]",
 		Short: "Decide an ambiguous job: it took effect, or it did not",
-		Long: `Decide a job of which nobody knows whether it took effect, by its key ("acklast job" shows the evidence), or a
-selection of which you say how many messages it selects. --sent makes it final. --not-sent lets it be redriven once, and is
+		Long: `Decide whether an ambiguous job took effect, by its key ("acklast job" shows the evidence), or by a
+selection with the number of messages that it selects. --sent makes it final. --not-sent lets it be redriven once, and is
 refused when the provider gave a request id or the job has expired. The decision is recorded on the entry. "acklast discard"
 ends a job that is not wanted any more.`,
 		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'

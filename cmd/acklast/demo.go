@@ -13,8 +13,8 @@ import (
 	"acklast/internal/local"
 )
 
-// demoPackage is the program that tells the story. It is one of its own, since the story is made of the
-// sample kinds, of which this tool knows none.
+// demoPackage is the program that tells the story. It is a program of its own, because the story needs the
+// sample kinds and this tool knows no kind.
 const demoPackage = "./internal/demo/play"
 
 func newDemo(a *app) *cobra.Command {
@@ -22,12 +22,12 @@ func newDemo(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch jobs survive copies, kills and outages",
-		Long: `Tell a story on an embedded AWS of its own, with the real worker binary as processes. Whatever fails in it
-fails for real, by SIGKILL or by a proxy between the worker and AWS. At the end it says what was sent, what
-became of it, and whether it adds up; if not, the exit code is 1.
+		Long: `Tell a story on its own embedded AWS, with the real worker binary as processes. All failures in it
+are real: by SIGKILL or by a proxy between the worker and AWS. At the end it prints the jobs that were sent and
+their outcomes, and checks that they add up; if not, the exit code is 1.
 
-Times are scaled down, so it takes about a minute and a half. Nothing is kept, no port is fixed: it can run beside
-"acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
+Times are scaled down, so it takes about a minute and a half. It keeps no data and uses no fixed port, so it can
+run beside "acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
 		Args: cobra.NoArgs,
@@ -50,7 +50,7 @@ func (a *app) demo(ctx context.Context, module, logs string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: the system clears what is left
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder: the system removes the rest
 	program := filepath.Join(dir, "play")
 	say(a.stderr, "Building the demo of %s; the first time this takes one to two minutes.\n", root)
 	if err := local.Build(ctx, root, demoPackage, program, a.stderr); err != nil {
@@ -65,7 +65,7 @@ func (a *app) demo(ctx context.Context, module, logs string) error {
 	play.Cancel = func() error { return play.Process.Signal(os.Interrupt) } // it ends its own processes then
 	err = play.Run()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		return &toldError{exitFailed} // the program has said why
+		return &toldError{exitFailed} // the program has printed why
 	}
 	return err
 }

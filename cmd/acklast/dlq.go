@@ -43,9 +43,9 @@ func newDLQ(a *app) *cobra.Command {
 	var payload, list bool
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Say what is isolated, why, and what a redrive would do with it",
-		Long: `Group what is on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
-message. Nothing is consumed: the messages are hidden for a moment and visible again after it. Their receive
+		Short: "Show isolated messages and why they are isolated",
+		Long: `Group the messages on the DLQ by class, cause and kind, with samples, ages, and what a redrive would do with each
+message. No message is consumed: the messages are hidden for a moment and then visible again. Their receive
 counts grow.`,
 		Example: `  acklast dlq
   acklast dlq --class transient --older-than 1h
@@ -86,7 +86,7 @@ counts grow.`,
 	return cmd
 }
 
-// list prints every message that is selected, page by page.
+// list prints all selected messages, page by page.
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
 	lines := json.NewEncoder(a.stdout)

@@ -32,8 +32,8 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
-// checker knows what can be sent, and what every job is sent with. It knows no kind: whether a payload can
-// be read is the worker's to say.
+// checker checks jobs before they are sent, and holds the settings with which every job is sent. It knows no
+// kind: only the worker can check a payload.
 type checker struct {
 	attributes map[string]job.Attribute
 	group      string
@@ -81,12 +81,12 @@ func readAttributes(flags []string) (map[string]job.Attribute, error) {
 	return attributes, nil
 }
 
-// jobReader reads the input: either one JSON document, over as many lines as it likes, or NDJSON, which
-// is one job in each line that is not blank.
+// jobReader reads the input: either one JSON document on any number of lines, or NDJSON, with one job in each
+// line that is not blank.
 type jobReader struct {
 	check *checker
 	in    *bufio.Reader
-	// from is the first line that is of interest.
+	// from is the first line to read.
 	from int
 	line int
 	ends bool
@@ -97,8 +97,8 @@ func newJobReader(c *checker, in io.Reader, from int) *jobReader {
 	return &jobReader{check: c, in: bufio.NewReaderSize(in, topology.MaxMessageBytes+2), from: from}
 }
 
-// next returns the next job. Its error is io.EOF at the end, a *lineError for a job that cannot be
-// sent, after which reading goes on, or whatever keeps the input from being read.
+// next returns the next job. Its error is io.EOF at the end, or a *lineError for a job that cannot be sent;
+// then reading can go on. Any other error means that the input cannot be read.
 func (r *jobReader) next() (entry, error) {
 	if r.line == 0 && !r.ends {
 		if line, body := document(r.in); body != "" {
@@ -132,8 +132,8 @@ func (r *jobReader) entry(line int, body string) (entry, error) {
 	return entry{line: line, body: body, envelope: envelope}, nil
 }
 
-// document returns the input if it is one JSON document that does not stand in one line, such as a
-// job that was written to be read, and the line it begins in.
+// document returns the input if it is one JSON document on several lines, such as a job that was written for
+// people to read, and the line in which it begins.
 func document(r *bufio.Reader) (line int, body string) {
 	all, err := r.Peek(r.Size())
 	if !errors.Is(err, io.EOF) {
@@ -148,8 +148,8 @@ func document(r *bufio.Reader) (line int, body string) {
 	return 1 + bytes.Count(all[:before], []byte("\n")), string(text)
 }
 
-// readLine reads one line, without its end. A line that is longer than the buffer it skips and
-// returns bufio.ErrBufferFull.
+// readLine reads one line, without its end. For a line that is longer than the buffer it returns
+// bufio.ErrBufferFull, and skips the line.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

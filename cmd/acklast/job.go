@@ -19,29 +19,30 @@ import (
 
 // jobReport is the answer of job.
 type jobReport struct {
-	// Asked is the key or the subject as it was given.
+	// Asked is the key or the subject as given.
 	Asked string `json:"asked"`
-	// Entries are the ledger's entries: the one of the key, or all of the subject; empty if there is none.
+	// Entries are the ledger's entries: the entry of the key, or all entries of the subject; empty if there is
+	// none.
 	Entries []ledger.Entry `json:"entries"`
-	// Records are what the kinds' own records say about the subject, as far as kinds explain themselves.
+	// Records are the kinds' own records about the subject, from those kinds that explain themselves.
 	Records []redrive.Explanation `json:"records"`
-	// Meaning says in sentences what follows from that.
+	// Meaning explains the report in sentences.
 	Meaning []string `json:"meaning"`
 }
 
 func newJob(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "job <key or subject>",
-		Short: "Say what is known of a job, or of all jobs of a subject",
-		Long: `Say what the ledger knows of a job: status, attempts, history, due time and deadline, the last failure's
-class and error, why it was isolated and under which message id. Of an effect outside the database it says
-whether it happened or was only tried: lease, the provider's key and request ids, the evidence, and what
-people decided.
+		Short: "Show what is known about a job, or about all jobs of a subject",
+		Long: `Show a job's entry in the ledger: status, attempts, history, due time and deadline, the last failure's
+class and error, why it was isolated and under which message id. For an effect outside the database it shows
+whether it happened or was only tried: lease, the provider's key and request ids, the evidence, and
+people's decisions.
 
-Ask by the job's key, as in logs, or by its subject, such as a reservation id, for all of its jobs. What the
-kind's own records say, such as a reservation's state, comes from the redrive function; without the right
-to invoke it, that part is left out. If there is no entry, it says what that means and where to look next,
-and the exit code is 1 unless there are records.`,
+Ask by the job's key, as in logs, or by its subject, such as a reservation id, for all of its jobs. The
+kind's own records, such as a reservation's state, come from the redrive function. Without the permission
+to invoke it, that part is missing. If there is no entry, the answer explains what that means and where to
+look next, and the exit code is 1 unless there are records.`,
 		Example: `  acklast job reservation.expire/r-1042/hold-3
   acklast job r-1042
   acklast job renewal-1042
@@ -59,7 +60,7 @@ func (a *app) job(ctx context.Context, asked string) error {
 	if err != nil {
 		return err
 	}
-	// Both at once: the function may have to be started first.
+	// Read both at the same time: the function may have to be started first.
 	var records []redrive.Explanation
 	var unknown error
 	var asking sync.WaitGroup
@@ -102,11 +103,11 @@ func (t *target) lookUp(ctx context.Context, asked string) ([]ledger.Entry, erro
 	return append([]ledger.Entry{}, found...), err
 }
 
-// recordsLimit is how long job waits for the redrive function, which it can do without.
+// recordsLimit is how long job waits for the redrive function. Without its answer the report has no records.
 const recordsLimit = 10 * time.Second
 
-// records asks the redrive function what the kinds' own records say about a key or a subject. It returns
-// at least an empty list.
+// records asks the redrive function for the kinds' own records about a key or a subject. It returns at least an
+// empty list.
 func (g *governor) records(ctx context.Context, asked string) ([]redrive.Explanation, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsLimit)
 	defer cancel()
@@ -126,7 +127,7 @@ func known(records []redrive.Explanation) bool {
 	return slices.ContainsFunc(records, func(x redrive.Explanation) bool { return len(x.Facts) > 0 })
 }
 
-// meaning says in a sentence where an entry stands and what, if anything, is to be done.
+// meaning explains an entry's state in a sentence, and what to do, if anything.
 func meaning(e ledger.Entry, now time.Time) string {
 	switch {
 	case e.Status == ledger.Done:
@@ -136,31 +137,31 @@ func meaning(e ledger.Entry, now time.Time) string {
 	case e.Status == ledger.Terminal:
 		return fmt.Sprintf("%s ended for good (%s) and will not run.", e.Key, e.Outcome)
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == ledger.NotSent:
-		return fmt.Sprintf("%s was decided to be not sent: it may be put back once, and is then sent without a look-up.", e.Key)
+		return fmt.Sprintf("%s was decided to be not sent: it may be redriven once, and is then sent without a look-up.", e.Key)
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous:
-		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and nobody can tell whether it was accepted. Ask the provider, then decide with \"acklast decide\".",
+		return fmt.Sprintf("%s is ambiguous: a call was made, or begun, under provider key %s, and it is unknown whether it was accepted. Ask the provider, then decide with \"acklast decide\".",
 			e.Key, e.ProviderKey)
 	case e.Status == ledger.Isolated:
-		return fmt.Sprintf("%s is isolated, cause %s: it is on the DLQ or on its way there, recorded by message %s, and runs again only when it is put back.",
+		return fmt.Sprintf("%s is isolated, cause %s: it is on the DLQ or on its way there, recorded by message %s, and runs again only after it is redriven or put back.",
 			e.Key, e.Cause, e.IsolatedMessageID)
 	case e.Status == ledger.Running && e.LeaseUntil.IsZero():
-		return fmt.Sprintf("%s is claimed without a lease time, which is never free: that was not written by this program.", e.Key)
+		return fmt.Sprintf("%s is claimed without a lease time, so the claim never ends: this program did not write that.", e.Key)
 	case e.Status == ledger.Running && e.Free(now):
-		return fmt.Sprintf("%s was claimed and the lease ended %s: whoever held it died or is stuck. The next delivery takes over and looks up what became of the call.", e.Key, when(e.LeaseUntil, now))
+		return fmt.Sprintf("%s was claimed and the lease ended %s: its delivery died or is stuck. The next delivery takes over and looks the call up.", e.Key, when(e.LeaseUntil, now))
 	case e.Status == ledger.Running:
-		return fmt.Sprintf("%s is claimed and may be at its call now; no other delivery touches it before %s.", e.Key, when(e.LeaseUntil, now))
+		return fmt.Sprintf("%s is claimed and may be making its call now; no other delivery can claim it before %s.", e.Key, when(e.LeaseUntil, now))
 	case e.RetryAt.After(now) && e.Unresolved:
-		return fmt.Sprintf("%s failed in a way that leaves open whether the provider accepted; its next attempt, not before %s, looks that up first.", e.Key, when(e.RetryAt, now))
+		return fmt.Sprintf("%s failed, and the provider may have accepted the call; its next attempt, not before %s, looks that up first.", e.Key, when(e.RetryAt, now))
 	case e.RetryAt.After(now):
 		return fmt.Sprintf("%s failed and waits on the recovery lane; its next attempt is not before %s.", e.Key, when(e.RetryAt, now))
 	case e.Redrives > 0 && e.RetryAt.IsZero():
-		return fmt.Sprintf("%s was put back and waits on a lane or runs now.", e.Key)
+		return fmt.Sprintf("%s was reopened and waits on a lane or runs now.", e.Key)
 	}
-	return fmt.Sprintf("%s may run since %s: it waits on the recovery lane or runs now. If that is long ago, \"acklast status\" says whether the lane moves.",
+	return fmt.Sprintf("%s may run since %s: it waits on the recovery lane or runs now. If that is long ago, \"acklast status\" shows whether the lane moves.",
 		e.Key, when(e.RetryAt, now))
 }
 
-// absent says what it means that there is no entry.
+// absent explains why there may be no entry.
 func (t *target) absent(r jobReport) []string {
 	settings := topology.Default()
 	awsSQS := "aws sqs"
@@ -171,7 +172,7 @@ func (t *target) absent(r jobReport) []string {
 		fmt.Sprintf("Stack %s at %s has no ledger entry for %q.", t.names.Stack, t.place, r.Asked),
 		"A job without an entry never reached the ledger: no attempt was recorded, whatever happened to its message.",
 		"It may be waiting on a lane, not due yet or behind others: \"acklast status\" counts what is scheduled and ready.",
-		fmt.Sprintf("SQS may have moved it to the DLQ after %d receives, or a body nobody could read was isolated there, which has no key: \"%[2]s receive-message --queue-url $(%[2]s get-queue-url --queue-name %[3]s --query QueueUrl --output text) --max-number-of-messages 10 --visibility-timeout 0 --message-attribute-names All\" shows some of it.",
+		fmt.Sprintf("SQS may have moved it to the DLQ after %d receives, or an unreadable body was isolated there, which has no key: \"%[2]s receive-message --queue-url $(%[2]s get-queue-url --queue-name %[3]s --query QueueUrl --output text) --max-number-of-messages 10 --visibility-timeout 0 --message-attribute-names All\" shows some of it.",
 			settings.MaxReceiveCount, awsSQS, t.names.DLQ),
 		fmt.Sprintf("It may never have been sent, or to another stack (--stack), or have ended more than %d days ago, when its entry was deleted.",
 			settings.LedgerRetention/(24*time.Hour)),
@@ -211,7 +212,7 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	fact("outcome", e.Outcome)
 	attempts := fmt.Sprintf("%d failed", e.Attempts)
 	if e.BudgetFrom > 0 {
-		attempts += fmt.Sprintf(", %d since it was last put back", e.Attempts-e.BudgetFrom)
+		attempts += fmt.Sprintf(", %d since it was last reopened", e.Attempts-e.BudgetFrom)
 	}
 	fact("attempts", attempts)
 	fact("first sent", when(e.FirstSent, now))
@@ -255,7 +256,7 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	}
 }
 
-// requestIDs are the provider's ids of what it accepted, as far as anybody knows.
+// requestIDs are the provider's ids of the accepted requests, as far as they are known.
 func requestIDs(e ledger.Entry) []string {
 	var ids []string
 	for _, ev := range e.Evidence {

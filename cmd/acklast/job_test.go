@@ -53,7 +53,7 @@ func fail(err *job.Failure, at time.Time) func(ledger.Entry, job.Delivery) (ledg
 	return func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) { return rules.Fail(e, d, err, at, 0) }
 }
 
-// squeezed makes one blank of every run of them.
+// squeezed replaces every run of blanks by one.
 func squeezed(s string) string {
 	var lines []string
 	for _, line := range strings.Split(s, "\n") {
@@ -81,8 +81,8 @@ func TestJobThatWaitsForItsRetry(t *testing.T) {
 	}
 }
 
-// explaining puts a redrive function in front of the command line, which answers explain, and records its
-// requests. Everything else goes through.
+// explaining puts a redrive function in front of the command line that answers explain requests and records
+// them. Every other request goes through.
 func (c *cli) explaining(answer func(r redrive.Request) any) {
 	to, err := url.Parse(c.env["AWS_ENDPOINT_URL"])
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *cli) explaining(answer func(r redrive.Request) any) {
 	c.env["AWS_ENDPOINT_URL"] = server.URL
 }
 
-// held is what a kind's records say of the subject r-1, and that another kind could not be asked.
+// held is an answer about the subject r-1: one kind has a record of it, and another could not be asked.
 func held(r redrive.Request) any {
 	if subject, _ := job.SubjectOf(r.Job); subject != "r-1" && r.Subject != "r-1" {
 		return redrive.Response{}
@@ -135,7 +135,7 @@ func TestJobWithRecordsOfItsKind(t *testing.T) {
 
 	reopen := func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) { return rules.Reopen(e, d, time.Now()) }
 	write(t, aws, reopen)
-	contains(t, squeezed(c.must("job", "r-1").stdout), "status pending\n", "2 failed, 0 since it was last put back", "redrives 1\n", "was put back and waits on a lane or runs now")
+	contains(t, squeezed(c.must("job", "r-1").stdout), "status pending\n", "2 failed, 0 since it was last reopened", "redrives 1\n", "was reopened and waits on a lane or runs now")
 
 	done := func(e ledger.Entry, d job.Delivery) (ledger.Entry, error) {
 		return rules.Finish(e, d, ledger.Done, "released", time.Now())
@@ -151,7 +151,7 @@ func TestJobWithRecordsOfItsKind(t *testing.T) {
 	}
 }
 
-// Records without an entry are worth knowing; an error alone is not a record.
+// Records without an entry are shown; an error alone is not a record.
 func TestJobWithoutAnEntry(t *testing.T) {
 	c, _ := embedded(t)
 	c.explaining(held)
@@ -163,7 +163,7 @@ func TestJobWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// Without the redrive function, or the right to invoke it, the ledger's part stands.
+// Without the redrive function, or without the permission to invoke it, the ledger's part is still shown.
 func TestJobWithoutTheRedriveFunction(t *testing.T) {
 	c, aws := embedded(t)
 	d, _ := write(t, aws, fail(&job.Failure{Class: job.Transient, Err: errors.New("timeout")}, time.Now()))
@@ -204,7 +204,7 @@ func TestJobsOfASubject(t *testing.T) {
 	}
 }
 
-// remember writes the story of a job with an effect outside the database, as a worker and a person do.
+// remember writes the history of a job with an effect outside the database, as a worker and a person do.
 func remember(t *testing.T, aws *local.AWS, channel string, story func(store *dynamo.Store, d job.Delivery)) string {
 	t.Helper()
 	store := dynamo.New(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().LedgerTable, dynamo.Options{})
@@ -219,7 +219,7 @@ func remember(t *testing.T, aws *local.AWS, channel string, story func(store *dy
 	return d.Key
 }
 
-// A subject shows all of its jobs: did the effect happen, or do we only know that we tried?
+// A subject shows all of its jobs, and whether the effect happened or may have happened.
 func TestJobOfAnEffect(t *testing.T) {
 	c, aws := embedded(t)
 	change := func(store *dynamo.Store, d job.Delivery, f func(ledger.Entry) (ledger.Entry, error)) {
@@ -244,7 +244,7 @@ func TestJobOfAnEffect(t *testing.T) {
 	})
 
 	contains(t, squeezed(c.must("job", "renewal/1042").stdout), "status done\n", "outcome sent\n", "request ids req-11\n", "provider key acklast-email\n",
-		"status running\n", "lease until ", "call its outcome is unknown\n", "may be at its call now",
+		"status running\n", "lease until ", "call its outcome is unknown\n", "may be making its call now",
 		"last class ambiguous\n", "AT EVIDENCE OWNER NOTE\n", "- token-old woke up late\n",
 		"Ask the provider, then decide with \"acklast decide\"", "expiry ", "deadline ")
 
@@ -252,7 +252,7 @@ func TestJobOfAnEffect(t *testing.T) {
 		func(e ledger.Entry) (ledger.Entry, error) {
 			return rules.Decide(e, ledger.Decision{At: time.Now(), By: "ada", What: ledger.NotSent, Reason: "asked support"})
 		})
-	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be put back once")
+	contains(t, squeezed(c.must("job", sms).stdout), "decided not-sent\n", "AT DECIDED BY REASON\n", "not-sent ada asked support\n", "may be redriven once")
 
 	r := decode[jobReport](t, c.must("job", "renewal/1042", "--output", "json"))
 	if len(r.Entries) != 3 || r.Entries[1].Key != push {

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// defaultColumns is how wide a terminal is taken for when nothing says it.
+// defaultColumns is the width of a terminal if its width is not known.
 const defaultColumns = 80
 
-// columns is the width that an answer has to keep, 0 for any: what is piped into another program keeps one line for
-// each row.
+// columns is the largest width of an answer, 0 for any. Output that is piped into another program has one line
+// for each row.
 func (a *app) columns(w io.Writer) int {
 	if !isTerminal(w) {
 		return 0
@@ -24,7 +24,7 @@ func (a *app) columns(w io.Writer) int {
 	return terminalWidth(w, defaultColumns)
 }
 
-// table writes lines of cells that tabs separate.
+// table writes lines of cells separated by tabs.
 func (a *app) table(w io.Writer, write func(io.Writer)) error {
 	width := a.columns(w)
 	if width == 0 {
@@ -38,8 +38,8 @@ func (a *app) table(w io.Writer, write func(io.Writer)) error {
 	return err
 }
 
-// fold lays lines of cells out so that no line is wider than width, but for a single word that is: a table that does not fit has
-// one line for each cell instead, named by its column.
+// fold lays out lines of cells so that no line is wider than width, unless a single word is. A table that does
+// not fit has one line for each cell instead, with the name of its column.
 func fold(text string, width int) string {
 	var out strings.Builder
 	var block [][]string
@@ -104,7 +104,7 @@ func foldBlock(block [][]string, width int) string {
 	return out.String()
 }
 
-// wrap breaks a line at spaces. Words are never broken: an id has to stay one.
+// wrap breaks a line at spaces. It never breaks words: an id has to stay whole.
 func wrap(line string, width int, indent string) string {
 	var out strings.Builder
 	for utf8.RuneCountInString(line) > width {
@@ -126,7 +126,7 @@ func wrap(line string, width int, indent string) string {
 	return out.String() + strings.TrimRight(line, " ") + "\n"
 }
 
-// reflow fills the paragraphs of a text. Lines that begin with a space stay as they are.
+// reflow wraps the paragraphs of a text. Lines that begin with a space stay as they are.
 func reflow(text string, width int) string {
 	var out []string
 	paragraph := ""

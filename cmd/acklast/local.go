@@ -25,7 +25,7 @@ import (
 // localOptions are the flags of local.
 type localOptions struct {
 	port, processes int
-	// module is a folder in the module whose functions to run.
+	// module is a folder inside the module whose functions are run.
 	module string
 	// worker and redrive are paths of compiled functions; "" builds the module's.
 	worker, redrive string
@@ -41,13 +41,13 @@ func newLocal(a *app) *cobra.Command {
 		Long: `Run an embedded AWS (SQS, DynamoDB and Lambda) on this machine, with the stack's queues and tables and the
 real worker binary as processes, fed by one poller for each lane. No account, no Docker, no credentials.
 
-It builds functions/worker and functions/redrive of the module that --module, or else the current folder,
-lies in. Any module will do: its worker says itself which kinds and tables it has. Elsewhere
---worker-binary says where a compiled worker is. A function gets none of your environment; --env passes on
-what a kind needs.
+It builds functions/worker and functions/redrive of the module that contains the folder --module, by default
+the current one. Any module works, because its worker prints its own kinds and tables. Without a module, use
+--worker-binary for a compiled worker. A function gets no variable of your environment; pass the kinds'
+variables with --env.
 
-Once it is ready it prints the address and commands to copy; a module's own come from its file
-events/local.txt. The functions' logs go to standard error. Nothing is kept when it ends. A lane is paused
+Once it is ready, it prints the address and commands to copy; a module's own commands come from its file
+events/local.txt. The functions' logs go to standard error. All data is lost when it ends. A lane is paused
 and resumed as on AWS, by "acklast pause" and "acklast resume" or by its event source mapping, whose id
 here is the lane's name.`,
 		Example: `  acklast local
@@ -80,7 +80,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		return err
 	}
 	if err := freePort(ctx, o.port); err != nil {
-		return err // now, and not after a minute of building
+		return err // fail now, and not after a minute of building
 	}
 	functions, tries, remove, err := a.functions(ctx, o)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a *app) variables(flags []string) (map[string]string, error) {
 	return env, nil
 }
 
-// check reads the flags that no start could honour.
+// check checks the flags before anything is started.
 func (o localOptions) check() (paused []job.Queue, err error) {
 	if o.port < 0 || o.port > 65535 {
 		return nil, refuse("--port is %d, want 0 to 65535", o.port)
@@ -178,7 +178,7 @@ func portTaken(port int) error {
 	return fmt.Errorf("port %d is taken, perhaps by LocalStack or another acklast local: end that, or choose another with --port", port)
 }
 
-// findModule returns the root of the module with functions that dir lies in.
+// findModule returns the root of the module with functions that contains dir.
 func findModule(dir string) (string, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -194,8 +194,8 @@ func findModule(dir string) (string, error) {
 // triesFile is the file in which a module keeps commands to try on this machine.
 const triesFile = "events/local.txt"
 
-// functions returns the functions that were named, or else compiles those of the module; tries are the
-// commands that the module proposes. remove takes away what was compiled.
+// functions returns the given functions, or else compiles those of the module. tries are the commands that the
+// module proposes. remove deletes the compiled files.
 func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions, tries string, remove func(), err error) {
 	remove = func() {}
 	if o.worker != "" {
@@ -229,12 +229,12 @@ func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions,
 	}
 	text, err := os.ReadFile(filepath.Join(root, triesFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		say(a.stderr, "acklast: %v\n", err) // a convenience alone
+		say(a.stderr, "acklast: %v\n", err) // only a convenience
 	}
-	return f, string(text), func() { _ = os.RemoveAll(dir) }, nil // a temporary folder: the system clears what is left
+	return f, string(text), func() { _ = os.RemoveAll(dir) }, nil // a temporary folder: the system removes the rest
 }
 
-// checkBinary says what keeps a file from being a function.
+// checkBinary says why a file cannot be a function.
 func checkBinary(flag, path string) error {
 	info, err := os.Stat(path)
 	switch {

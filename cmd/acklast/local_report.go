@@ -11,7 +11,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// localReport says what "acklast local" started, once it is ready.
+// localReport describes a running "acklast local".
 type localReport struct {
 	Endpoint  string `json:"endpoint"`
 	Region    string `json:"region"`
@@ -26,7 +26,7 @@ type localReport struct {
 	Provider string `json:"providerUrl"`
 	// Kinds are the kinds of job that the worker knows.
 	Kinds []localKind `json:"kinds"`
-	// Paused are the lanes that are not received from.
+	// Paused are the lanes from which nothing is received.
 	Paused []job.Queue `json:"paused"`
 	// Processes are the process ids of the worker.
 	Processes []int `json:"processes"`
@@ -42,8 +42,8 @@ type localKind struct {
 	Key    string `json:"key,omitempty"`
 }
 
-// at returns a queue's URL with the host of the endpoint: the engine names another port than it
-// listens on, and some clients believe it.
+// at returns a queue's URL with the host of the endpoint. The engine's own URL has another port than the one on
+// which it listens, and some clients use it.
 func at(endpoint, queueURL string) string {
 	path := queueURL
 	if i := strings.Index(path, "://"); i >= 0 {
@@ -94,7 +94,7 @@ func describeKind(k job.Description, names topology.Names) localKind {
 		l.Tables = append(l.Tables, names.Table(t.Name))
 	}
 	for _, sample := range k.Samples {
-		// At once, and without a deadline: the times of a sample are long past.
+		// The job runs at once and without a deadline: the sample's times are long past.
 		e, err := job.Decode([]byte(sample.Body))
 		var payload bytes.Buffer
 		if err == nil && sample.Key != "" && json.Compact(&payload, e.Payload) == nil {
@@ -105,7 +105,7 @@ func describeKind(k job.Description, names topology.Names) localKind {
 	return l
 }
 
-// sampleCommands are commands for a module that proposes none: they send a sample of each kind.
+// sampleCommands are the commands for a module that proposes none: they send a sample of each kind.
 func sampleCommands(me string, kinds []localKind) string {
 	var b strings.Builder
 	for _, k := range kinds {

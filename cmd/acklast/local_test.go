@@ -53,7 +53,7 @@ func startLocal(t *testing.T, args ...string) *running {
 	return r
 }
 
-// end ends it as Ctrl-C does.
+// end ends it like Ctrl-C.
 func (r *running) end() int {
 	r.stop()
 	code := <-r.ended
@@ -61,7 +61,7 @@ func (r *running) end() int {
 	return code
 }
 
-// buildFunctions builds both functions for the tests that do not build them by themselves.
+// buildFunctions builds both functions for the tests that do not build them themselves.
 func buildFunctions(t *testing.T) local.Functions {
 	t.Helper()
 	root, ok := local.FindModule(".")
@@ -86,8 +86,8 @@ func eventually(t *testing.T, limit time.Duration, ok func() bool, otherwise fun
 	}
 }
 
-// What "acklast local" prints is enough to work with the stack. The module's own commands, which
-// events/local.txt has, are tried in internal/e2e.
+// The output of "acklast local" is enough to work with the stack. The module's own commands in events/local.txt
+// are tried in internal/e2e.
 func TestLocal(t *testing.T) {
 	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1")
 	printed := r.stdout.String()
@@ -113,7 +113,7 @@ func TestLocal(t *testing.T) {
 	user.refused(exitFailed, []string{"nothing answers at " + endpoint}, "status")
 }
 
-// A module that proposes no commands has its samples printed, and they can be typed.
+// For a module that proposes no commands, the samples are printed, and the printed commands can be typed.
 func TestLocalWithCompiledFunctions(t *testing.T) {
 	built := buildFunctions(t)
 	r := startLocal(t, "--port", "0", "--scaled", "--worker-binary", built.Worker, "--redrive-binary", built.Redrive)
@@ -137,7 +137,7 @@ func TestLocalWithCompiledFunctions(t *testing.T) {
 	endpoint, _, _ = strings.Cut(endpoint, " ")
 	user := &cli{t: t, env: map[string]string{"AWS_ENDPOINT_URL": endpoint, envStack: r.stack}}
 	user.must(shellFields(commands[0])...)
-	// The worker has had it: there is an entry under the key that was printed.
+	// The worker has received it: there is an entry under the printed key.
 	eventually(t, 20*time.Second, func() bool { return user.run(shellFields(commands[1])...).code == exitOK },
 		func() string { return "no entry of " + commands[1] + "\n" + r.stderr.String() })
 	user.must(shellFields(commands[len(commands)-1])...)
@@ -158,7 +158,7 @@ func TestLocalJSONAndPause(t *testing.T) {
 	if s := decode[statusReport](t, r.must("status", "--output", "json")).Lanes[0]; s.Ready != 1 || s.InFlight != 0 {
 		t.Errorf("a paused lane was received from: %+v", s)
 	}
-	// Resumed by the same command as on AWS, the job is received: its hold does not exist.
+	// The lane is resumed by the same command as on AWS. Then the job is received; its hold does not exist.
 	if l := decode[laneReport](t, r.must("resume", "source", "--output", "json")); l.State != "Enabled" || l.Lane != "source" {
 		t.Errorf("resumed: %+v", l)
 	}
@@ -222,7 +222,7 @@ func TestLocalOutsideAModule(t *testing.T) {
 	offline(t).refused(exitRefused, wanted, "local", "--port", "0")
 }
 
-// A module of another name has no demo of ours.
+// A module of another name has no demo.
 func TestDemoOfAnotherModule(t *testing.T) {
 	module := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(module, "functions/worker"), 0o755); err != nil {
@@ -234,7 +234,7 @@ func TestDemoOfAnotherModule(t *testing.T) {
 	offline(t).refused(exitRefused, []string{module + " has no demo"}, "demo", "--module", module)
 }
 
-// A file that is executable and no worker is told with what it said.
+// The error about an executable that is no worker quotes its output.
 func TestLocalWithAWorkerThatIsNone(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "bootstrap")
 	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho no worker here >&2\nexit 3\n"), 0o700); err != nil { //nolint:gosec // it has to be executable

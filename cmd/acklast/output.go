@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// answer prints v as JSON, or what table writes: lines of cells that tabs separate.
+// answer prints v as JSON, or the output of table: lines of cells separated by tabs.
 func (a *app) answer(v any, table func(w io.Writer)) error {
 	if a.output == "json" {
 		e := json.NewEncoder(a.stdout)
@@ -21,12 +21,12 @@ func (a *app) answer(v any, table func(w io.Writer)) error {
 	return a.table(a.stdout, table)
 }
 
-// say writes text. What cannot be written to a terminal cannot be told there either; a table's writer
-// keeps the error until its end.
+// say writes text. It ignores errors, since an error of the terminal cannot be shown there. A table's writer
+// returns its error at the end.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
-// row writes one line of a table. What others wrote, such as an id or an error's text, cannot break
-// the table or steer the terminal.
+// row writes one line of a table. Text from outside, such as an id or an error's text, cannot break the table
+// or control the terminal.
 func row(w io.Writer, cells ...any) {
 	for i, c := range cells {
 		if i > 0 {
@@ -37,7 +37,7 @@ func row(w io.Writer, cells ...any) {
 	say(w, "\n")
 }
 
-// plain replaces what is not printable.
+// plain replaces characters that are not printable.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -50,7 +50,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// when writes a time and how far it is from now; "-" when there is none.
+// when writes a time and its distance from now; "-" if there is none.
 func when(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -67,7 +67,7 @@ func when(t, now time.Time) string {
 // stamp writes a time up to the millisecond, which is what the ledger keeps.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999Z07:00") }
 
-// rough writes a duration to about two figures.
+// rough writes a duration to about two digits.
 func rough(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -17,12 +17,12 @@ import (
 	"acklast/internal/redrive"
 )
 
-// laneReport says whether a lane is received from.
+// laneReport says whether messages are received from a lane.
 type laneReport struct {
 	Lane job.Queue `json:"lane"`
 	// Mapping is the id of the lane's event source mapping.
 	Mapping string `json:"mapping"`
-	// State is the mapping's, in Lambda's words: "Disabled", or "Disabling" for some seconds before.
+	// State is the mapping's state in Lambda's words: "Disabled", or "Disabling" for some seconds before.
 	State string `json:"state"`
 }
 
@@ -65,7 +65,7 @@ func laneCommand(a *app, use string, enabled bool, short, long string) *cobra.Co
 			case len(args) == 0 && kind != "" && w.reason != "":
 				return a.setKind(cmd.Context(), w, kind, enabled)
 			case len(args) == 0 && kind != "":
-				return refuse("%s --kind %s needs a --reason: whoever finds it will want to know", use, kind)
+				return refuse("%s --kind %s needs a --reason: people who find the change will want to know why", use, kind)
 			case len(args) == 0:
 				return refuse("%s needs a lane, source or recovery, or a --kind", use)
 			case kind != "":
@@ -137,8 +137,8 @@ func (t *target) queueARN(ctx context.Context, queue string) (string, error) {
 	return out.Attributes[string(name)], nil
 }
 
-// mappingOf finds the mapping that feeds the function, or an alias of it, from the queue. Lambda lists
-// mappings of an alias only under the alias, so it is asked by the queue.
+// mappingOf finds the mapping from the queue to the function, or to an alias of it. Lambda lists a mapping of
+// an alias only under the alias, so this lists by the queue.
 func mappingOf(ctx context.Context, client *lambda.Client, function, queueARN string) (types.EventSourceMappingConfiguration, error) {
 	pages := lambda.NewListEventSourceMappingsPaginator(client, &lambda.ListEventSourceMappingsInput{EventSourceArn: &queueARN})
 	for pages.HasMorePages() {

@@ -29,7 +29,7 @@ See docs/runbook.md.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'
   acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive stop --reason 'the provider answers 500 again'`,
-		Args: cobra.NoArgs, // else a typo would print the help and succeed
+		Args: cobra.NoArgs, // otherwise a typo would print the help and succeed
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRedrivePlan(a), newRedriveMend(a), newRedriveResend(a), newRedriveApprove(a), newRedriveRun(a), newRedriveStatus(a),

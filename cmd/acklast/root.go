@@ -12,7 +12,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// app is what every command shares: the outside world and the global flags.
+// app is the common part of every command: the outside world and the global flags.
 type app struct {
 	args           []string
 	stdin          io.Reader
@@ -22,11 +22,11 @@ type app struct {
 
 	profile, region, endpoint, stack, output string
 
-	// typed is what was typed on a.stdin; person says whether a person sits there.
+	// typed reads a.stdin; person says whether a person types there.
 	typed  *bufio.Reader
 	person func() bool
 
-	// started says that a command itself has begun; before that, an error is about the command line.
+	// started says that the command itself has begun. Before that, an error is about the command line.
 	started bool
 }
 
@@ -39,14 +39,14 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Run SQS jobs on Lambda whose effects happen once",
 		Long: `acklast runs SQS jobs on AWS Lambda whose effects happen once, and this is its operator's tool.
 
-It works against the embedded AWS of "acklast local", against LocalStack and against AWS, which is
-decided by AWS's own settings alone: with AWS_ENDPOINT_URL or --endpoint-url at that address, else
-AWS with your profile and region. At an address of this machine it needs no credentials. Before it
-writes anything it says on standard error where to.
+It works with the embedded AWS of "acklast local", with LocalStack and with AWS. Only AWS's own
+settings decide which: with AWS_ENDPOINT_URL or --endpoint-url it uses that address, otherwise AWS
+with your profile and region. At an address of this machine it needs no credentials. Before it
+writes anything, it prints the place on standard error.
 
-Standard output carries the answer, as a table or with --output json; everything else goes to
-standard error. The exit code is 0 if all went well, 1 if it failed, 2 if the command line, its
-input or the state of things does not allow it, and 3 if a redrive was stopped by a condition.
+The answer goes to standard output, as a table or with --output json; everything else goes to
+standard error. The exit code is 0 if all went well, 1 if the command failed, 2 if the command line,
+its input or the present state does not allow it, and 3 if a redrive was stopped by a condition.
 
 Shell completion: "acklast completion bash|zsh|fish|powershell" prints the script, for example
   source <(acklast completion bash)`,
@@ -96,7 +96,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 	return root
 }
 
-// narrow lets the help of a command and of those below it keep 80 columns.
+// narrow wraps the help of a command and of its subcommands at 80 columns.
 func narrow(cmd *cobra.Command) {
 	cmd.Long = reflow(cmd.Long, defaultColumns)
 	for _, sub := range cmd.Commands() {
@@ -104,7 +104,7 @@ func narrow(cmd *cobra.Command) {
 	}
 }
 
-// starting makes a command's RunE: what f returns is no longer about the command line.
+// starting makes a command's RunE: errors from f are not about the command line.
 func (a *app) starting(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true

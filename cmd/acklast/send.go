@@ -21,8 +21,8 @@ import (
 const (
 	// sendsInFlight is how many SendMessageBatch calls are made at once.
 	sendsInFlight = 8
-	// finishGrace is what calls in flight get to finish after an interruption, so that it can be
-	// said exactly how far the sending came.
+	// finishGrace is how long calls in flight may take after an interruption, so that the report says exactly
+	// which jobs were sent.
 	finishGrace = 5 * time.Second
 	// progressEvery is how often progress is shown.
 	progressEvery = 250 * time.Millisecond
@@ -34,18 +34,18 @@ const (
 type sendReport struct {
 	// Queue is the queue sent to.
 	Queue string `json:"queue"`
-	// Sent counts the jobs that SQS confirmed, Failed those that it did not.
+	// Sent counts the jobs that SQS confirmed, Failed the others.
 	Sent   int `json:"sent"`
 	Failed int `json:"failed"`
-	// Failures says what became of the first thousand of them.
+	// Failures are the errors of the first thousand of them.
 	Failures []sendFailure `json:"failures,omitempty"`
-	// NextLine is the line to go on from when sending ended early; absent when it came to the end.
+	// NextLine is the line from which to continue if sending ended early; absent if it did not.
 	NextLine int `json:"nextLine,omitzero"`
 	// Job describes the job if the input was only one.
 	Job *sentJob `json:"job,omitempty"`
 }
 
-// sendFailure is one job that SQS did not confirm. It may have arrived all the same.
+// sendFailure is one job that SQS did not confirm. It may have arrived in spite of that.
 type sendFailure struct {
 	Line  int    `json:"line"`
 	Error string `json:"error"`
@@ -72,15 +72,15 @@ func newSend(a *app) *cobra.Command {
 
 The input is either one JSON document or NDJSON, one job in each line; blank lines are skipped. Every
 job is checked before any is sent: the form of its envelope, SQS's size and characters, and that its
-notBefore lies at most 24 h ahead. If one is bad, its line is named and nothing is sent. What can be
-read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. Kind and payload are
-the worker's to check: it isolates what it cannot read, and "acklast dlq" shows why.
+notBefore lies at most 24 h ahead. If one is bad, its line is printed and nothing is sent. An input that
+can be read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. The worker
+checks kind and payload: it isolates a job that it cannot read, and "acklast dlq" shows why.
 
-A job that is not due yet is sent with SQS's delay, at most 15 minutes; from there the worker carries
-it on. Sending a job twice does no harm: its effect happens once.
+A job that is not due yet is sent with SQS's delay, at most 15 minutes; after that the worker defers it
+until it is due. Sending a job twice is safe: its effect happens once.
 
-An interruption (Ctrl-C) waits for the calls in flight, says how many jobs SQS has confirmed, and how to
-go on.`,
+An interruption (Ctrl-C) waits for the calls in flight, then prints how many jobs SQS has confirmed, and the
+command that sends the rest.`,
 		Example: `  acklast send '{"kind":"reservation.expire","payload":{"reservationId":"r-1","commandId":"hold-1","resourceId":"room-7","units":1}}'
   acklast send --file jobs.ndjson
   acklast send --file jobs.ndjson --from-line 1204
@@ -129,8 +129,7 @@ go on.`,
 	return cmd
 }
 
-// send sends jobs that are known to be in order and answers. file is where they come from, "" for
-// an argument.
+// send sends jobs that were checked, and prints the answer. file is their source, "" for an argument.
 func (a *app) send(ctx context.Context, c *checker, jobs *source, file string) error {
 	t, err := a.connect(ctx)
 	if err != nil {
@@ -180,7 +179,7 @@ func printSent(w io.Writer, r sendReport) {
 	row(w, r.Queue, r.Sent, r.Failed)
 }
 
-// goOn says how far the sending came, and the command that goes on.
+// goOn says how many jobs were sent, and prints the command that continues.
 func (a *app) goOn(file string, r sendReport) string {
 	args := slices.Clone(a.args)
 	for i, s := range args {
@@ -202,8 +201,8 @@ func (a *app) goOn(file string, r sendReport) string {
 		r.Sent, r.NextLine, input, shellWords(args))
 }
 
-// sending sends jobs in windows: a window's calls are made at once, and the next window begins when
-// all are answered. So there is always one line before which everything was attempted.
+// sending sends jobs in windows. The calls of a window are made at the same time, and the next window begins
+// when all are answered. So there is always one line before which every job was tried.
 type sending struct {
 	api interface {
 		Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
@@ -217,9 +216,9 @@ type sending struct {
 	shown  time.Time
 }
 
-// run sends what next gives until io.EOF. Its error says why it ended before, with NextLine set.
+// run sends the jobs of next until io.EOF. Its error says why it ended before; then NextLine is set.
 func (s *sending) run(ctx context.Context, next func() (entry, error)) error {
-	// Calls in flight are finished when ctx ends; cutting them off would leave open what arrived.
+	// Calls in flight may finish when ctx ends. If they were cut off, nobody would know which messages arrived.
 	calls, cancel := outliving(ctx, finishGrace)
 	defer cancel()
 	last := 0
@@ -282,7 +281,7 @@ func (s *sending) window(ctx context.Context, window []entry) []error {
 	return errs
 }
 
-// move is a job's message; the queue holds it back as long as SQS can.
+// move makes the move of a job's message. The queue delays it as long as SQS allows.
 func (c *checker) move(body string, notBefore, now time.Time) lanes.Move {
 	return lanes.Move{
 		Message: job.Message{Body: body, Attributes: c.attributes, Group: c.group},
@@ -290,8 +289,8 @@ func (c *checker) move(body string, notBefore, now time.Time) lanes.Move {
 	}
 }
 
-// settle counts a window. It returns an error when there is no point in going on: interrupted with
-// calls cut off, or nothing of a whole window was confirmed.
+// settle counts a window. It returns an error if sending should stop: calls were cut off by an interruption, or
+// no job of a whole window was confirmed.
 func (s *sending) settle(ctx context.Context, window []entry, errs []error) error {
 	confirmed, first := 0, -1
 	for i, err := range errs {
@@ -333,7 +332,7 @@ func (s *sending) settle(ctx context.Context, window []entry, errs []error) erro
 	return nil
 }
 
-// progress shows how far the sending is, on a terminal; done takes it away again.
+// progress shows the progress on a terminal; done removes it.
 func (s *sending) progress(done bool) {
 	if !s.terminal || !done && time.Since(s.shown) < progressEvery {
 		return
@@ -349,7 +348,7 @@ func (s *sending) progress(done bool) {
 	}
 }
 
-// outliving returns a context that ends a while after ctx does.
+// outliving returns a context that ends some time after ctx does.
 func outliving(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	c, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

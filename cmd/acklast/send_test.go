@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -28,7 +28,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// bodies are what a queue holds, in order.
+// bodies returns the bodies of messages, in order.
 func bodies(messages []job.Message) []string {
 	var list []string
 	for _, m := range messages {
@@ -81,8 +81,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// Whether a kind is known and its payload is in order is the worker's to say: the command works with
-// any stack.
+// The command works with any stack: only the worker checks whether a kind is known and its payload is valid.
 func TestSendKnowsNoKind(t *testing.T) {
 	c, aws := embedded(t)
 	body := `{"kind":"nobody.knows","payload":{"any":"thing"}}`
@@ -92,7 +91,7 @@ func TestSendKnowsNoKind(t *testing.T) {
 	}
 }
 
-// The same jobs arrive from a file, from a redirected file and from a pipe, whatever their line ends.
+// The same jobs arrive from a file, from a redirected file and from a pipe, with every kind of line end.
 func TestSendMany(t *testing.T) {
 	var want []string
 	text := "\n"
@@ -152,7 +151,7 @@ func TestSendMany(t *testing.T) {
 	})
 }
 
-// What cannot be sent is named by its line with the reason, and nothing at all is sent.
+// Each job that cannot be sent is reported by its line with the reason, and no job is sent.
 func TestSendRefusesBadLines(t *testing.T) {
 	good := expiry("good")
 	far := time.Now().Add(25 * time.Hour).Format(time.RFC3339)
@@ -183,7 +182,7 @@ func TestSendRefusesBadLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := good + "\n" + test.bad + "\n" + good + "\n"
 			for _, stdin := range []bool{false, true} {
-				c := offline(t) // so that a send would fail in another way
+				c := offline(t) // so that a send would fail with another error
 				args := []string{"send", "--file", file(t, text)}
 				if stdin {
 					c.stdin, args = strings.NewReader(text), []string{"send", "-"}
@@ -245,8 +244,8 @@ func lines(n int) string {
 	return b.String()
 }
 
-// An interruption lets the calls in flight finish and says where to go on; what it says to type sends
-// the rest, and everything has arrived.
+// An interruption lets the calls in flight finish and prints the command that continues. That command sends the
+// rest, and then all jobs have arrived.
 func TestSendInterrupted(t *testing.T) {
 	const total = 400
 	for _, output := range []string{"table", "json"} {
@@ -256,14 +255,12 @@ func TestSendInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			calls := make(chan struct{}, total)
-			c.intercept(func(operation string, _ http.ResponseWriter) bool {
-				if operation == "SendMessageBatch" {
-					if calls <- struct{}{}; len(calls) == 10 { // in the second window
-						cancel()
-					}
+			c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Match: func([]byte) bool {
+				if calls <- struct{}{}; len(calls) == 10 { // in the second window
+					cancel()
 				}
 				return false
-			})
+			}})
 			path := file(t, "\n"+lines(total)) // the first job is in line 2
 			r := c.runContext(ctx, io.Discard, "send", "--file", path, "--from-line=1", "--output", output)
 			if r.code != exitFailed {
@@ -301,7 +298,7 @@ func TestSendInterrupted(t *testing.T) {
 	})
 }
 
-// fakeLane answers every move with what decide says.
+// fakeLane answers every move with the result of decide.
 type fakeLane struct {
 	decide func(ctx context.Context, body string) error
 }
@@ -324,7 +321,7 @@ func sendingTo(t *testing.T, stderr io.Writer, text string, decide func(ctx cont
 	return &sending{api: fakeLane{decide}, checker: c, stderr: stderr, total: jobs.total}, jobs
 }
 
-// Calls that an interruption has to cut off count as not confirmed, and sending goes on before them.
+// Calls that an interruption cuts off count as not confirmed, and sending continues before them.
 func TestSendCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s, jobs := sendingTo(t, io.Discard, lines(100), func(call context.Context, body string) error {
@@ -381,21 +378,7 @@ func TestSendFailures(t *testing.T) {
 	})
 	t.Run("a call, end to end", func(t *testing.T) {
 		c, aws := embedded(t)
-		first := make(chan struct{}, 1)
-		c.intercept(func(operation string, w http.ResponseWriter) bool {
-			if operation != "SendMessageBatch" {
-				return false
-			}
-			select {
-			case first <- struct{}{}:
-			default:
-				return false
-			}
-			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = io.WriteString(w, `{"__type":"com.amazonaws.sqs#UnsupportedOperation","message":"not today"}`)
-			return true
-		})
+		c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Times: 1, Fault: faults.Error(400, "com.amazonaws.sqs#UnsupportedOperation", "not today")})
 		r := c.run("send", "--file", file(t, lines(30)), "--output", "json")
 		report := decode[sendReport](t, r)
 		if r.code != exitFailed || report.Sent != 20 || report.Failed != 10 || len(report.Failures) != 10 || report.NextLine != 0 {
@@ -408,13 +391,7 @@ func TestSendFailures(t *testing.T) {
 	})
 	t.Run("the only job", func(t *testing.T) {
 		c, _ := embedded(t)
-		c.intercept(func(operation string, w http.ResponseWriter) bool {
-			if operation == "SendMessageBatch" {
-				w.WriteHeader(http.StatusForbidden)
-				return true
-			}
-			return false
-		})
+		c.faulty().Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(403, "AccessDenied", "no")})
 		r := c.run("send", expiry("r-1"))
 		if r.code != exitFailed {
 			t.Errorf("exit code %d", r.code)
@@ -423,7 +400,7 @@ func TestSendFailures(t *testing.T) {
 	})
 }
 
-// serial takes one call at a time, for fakes that count.
+// serial makes calls one at a time, for fakes that count.
 type serial struct {
 	api interface {
 		Send(context.Context, job.Queue, []lanes.Move) []error
@@ -438,8 +415,8 @@ func (s serial) Send(ctx context.Context, q job.Queue, moves []lanes.Move) []err
 	return s.api.Send(ctx, q, moves)
 }
 
-// A stream that is larger than a chunk is checked chunk by chunk: what comes before a bad one is sent,
-// nothing of the bad one is, and going on begins right there.
+// A stream that is larger than a chunk is checked chunk by chunk. The chunks before a bad one are sent, no job
+// of the bad one is, and continuing begins there.
 func TestSendStreamInChunks(t *testing.T) {
 	pad := `{"pad":"` + strings.Repeat("x", 900<<10) + `","kind"`
 	big := strings.Replace(expiry("big"), `{"kind"`, pad, 1)
@@ -464,7 +441,7 @@ func TestSendStreamInChunks(t *testing.T) {
 	if s.report.Sent != n || s.report.NextLine != n+1 || notes != 1 {
 		t.Errorf("report is %+v after %d notes, want %d sent", s.report, notes, n)
 	}
-	// A file of the same jobs is checked to its end first.
+	// A file of the same jobs is checked completely first.
 	offline(t).refused(exitRefused, []string{fmt.Sprintf("nothing was sent: 1 of %d jobs", n+2), fmt.Sprintf("line %d: kind is missing", n+2)},
 		"send", "--file", file(t, text))
 }

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// chunkBytes is how much of a stream is checked before the first of it is sent: what cannot be
-	// read twice is all or nothing only up to here.
+	// chunkBytes is how much of a stream is checked before its first job is sent. A stream cannot be read
+	// twice, so only a stream up to this size is sent completely or not at all.
 	chunkBytes = 32 << 20
 	// namedLines is how many bad lines an error names.
 	namedLines = 10
 )
 
-// source gives the jobs of an input whose beginning, or whole, is known to be in order.
+// source yields the jobs of an input. The input, or its first chunk, has been checked.
 type source struct {
-	// total is how many jobs there are, 0 when nobody knows yet.
+	// total is the number of jobs, 0 if it is not known yet.
 	total int
 	next  func() (entry, error)
 	close func()
 }
 
-// single is the source of one job that was given as an argument.
+// single is the source of one job given as an argument.
 func (c *checker) single(body string) (*source, error) {
 	envelope, err := c.check(body)
 	if err != nil {
@@ -35,8 +35,8 @@ func (c *checker) single(body string) (*source, error) {
 	return &source{total: 1, next: func() (entry, error) { return take(&jobs) }, close: func() {}}, nil
 }
 
-// open is the source of a file, or of stdin when its name is "-". A file is read twice, first to
-// check all of it. A stream is checked chunk by chunk.
+// open is the source of a file, or of stdin if the name is "-". A file is read twice, first to check all of it.
+// A stream is checked chunk by chunk.
 func (c *checker) open(ctx context.Context, name string, stdin io.Reader, from int, note func(string)) (*source, error) {
 	in, closeInput := stdin, func() {}
 	if name != "-" {
@@ -98,8 +98,8 @@ func (c *checker) twice(ctx context.Context, in io.ReadSeeker, from int) (*sourc
 	return &source{total: total, next: r.next}, nil
 }
 
-// stream reads an input that can be read only once. The first chunk is checked when it returns, each
-// further one before anything of it is given out.
+// stream reads an input that can be read only once. The first chunk has been checked when it returns, each
+// later one before its first job is returned.
 func (c *checker) stream(ctx context.Context, in io.Reader, from int, note func(string)) (*source, error) {
 	r := newJobReader(c, interruptible(ctx, in), from)
 	chunk, more, err := readChunk(r)
@@ -126,7 +126,7 @@ func (c *checker) stream(ctx context.Context, in io.Reader, from int, note func(
 	return s, nil
 }
 
-// readChunk reads jobs up to chunkBytes; more says that the input goes on.
+// readChunk reads jobs up to chunkBytes; more says that the input continues.
 func readChunk(r *jobReader) (chunk []entry, more bool, err error) {
 	var bad badLines
 	total := 0
@@ -156,13 +156,13 @@ func take(jobs *[]entry) (entry, error) {
 	return e, nil
 }
 
-// badLines collects what is wrong with an input.
+// badLines collects the errors of an input.
 type badLines struct {
 	count int
 	named []string
 }
 
-// add takes up a *lineError; any other error it leaves.
+// add collects a *lineError. It returns false for any other error.
 func (b *badLines) add(err error) bool {
 	var bad *lineError
 	if !errors.As(err, &bad) {
@@ -189,8 +189,8 @@ func (b *badLines) err(total int) error {
 	return errors.New(text)
 }
 
-// interruptible makes reads end with ctx, also one that waits for a terminal or a pipe. What was
-// waiting stays behind until there is something to read, or the process ends.
+// interruptible ends reads when ctx ends, even a read that waits for a terminal or a pipe. That read stays
+// blocked in the background until there is input, or the process ends.
 func interruptible(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {

@@ -25,11 +25,11 @@ type statusReport struct {
 	// Lanes are the queues that feed the worker: source, then recovery.
 	Lanes []laneStatus `json:"lanes"`
 	DLQ   dlqStatus    `json:"dlq"`
-	// OldestNotTold says why no queue has an oldest message's age; absent when the platform tells.
+	// OldestNotTold says why the ages of the oldest messages are missing; absent if they are there.
 	OldestNotTold string `json:"oldestNotTold,omitzero"`
-	// Kinds are those that the redrive function knows, with who paused them and their own rate.
+	// Kinds are the redrive function's kinds, with their own rates and the people who paused them.
 	Kinds []redrive.KindState `json:"kinds"`
-	// KindsNotTold says why no kind is told; absent when the function answered.
+	// KindsNotTold says why Kinds is missing; absent if the function answered.
 	KindsNotTold string `json:"kindsNotTold,omitzero"`
 }
 
@@ -37,28 +37,28 @@ type statusReport struct {
 type laneStatus struct {
 	Lane  job.Queue `json:"lane"`
 	Queue string    `json:"queue"`
-	// Scheduled messages are delayed by SQS, Ready ones wait for the worker, InFlight ones are with
-	// it or back off.
+	// Scheduled messages are delayed by SQS. Ready ones wait for the worker. InFlight ones are with the worker
+	// or back off.
 	Scheduled int `json:"scheduled"`
 	Ready     int `json:"ready"`
 	InFlight  int `json:"inFlight"`
-	// Oldest is absent when the platform does not tell.
+	// Oldest is absent if the platform has no such figure.
 	Oldest *oldestMessage `json:"oldest,omitempty"`
 }
 
 // dlqStatus counts the DLQ's messages.
 type dlqStatus struct {
 	Queue string `json:"queue"`
-	// Isolated counts all of them, InFlight those among them that somebody has received.
+	// Isolated counts all of them, InFlight the received ones among them.
 	Isolated int            `json:"isolated"`
 	InFlight int            `json:"inFlight"`
 	Oldest   *oldestMessage `json:"oldest,omitempty"`
 }
 
-// oldestMessage is CloudWatch's last word on the age of a queue's oldest message.
+// oldestMessage is CloudWatch's latest figure for the age of a queue's oldest message.
 type oldestMessage struct {
 	AgeSeconds int64 `json:"ageSeconds"`
-	// At is the minute it was measured in.
+	// At is the minute of the measurement.
 	At time.Time `json:"at"`
 }
 
@@ -68,13 +68,13 @@ const kindsLimit = 5 * time.Second
 func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Say how much work each lane holds",
-		Long: `Say how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
+		Short: "Show how much work each lane holds",
+		Long: `Show how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
 flight (with the worker, or backing off), and how many are isolated on the DLQ. SQS's counts are
 approximate.
 
-The age of the oldest message is CloudWatch's, measured up to some minutes ago; it is told on AWS only,
-and only of queues that were in use. Kinds, their own rates and pauses are told by the redrive function, if
+The age of the oldest message is CloudWatch's figure, which may be some minutes old. It exists only on AWS,
+and only for queues that were in use. Kinds, their own rates and pauses come from the redrive function, if
 you may invoke it. Paused lanes: on AWS "aws lambda list-event-source-mappings
 --event-source-arn ARN-OF-THE-QUEUE" shows whether a lane's mapping is enabled.`,
 		Example: `  acklast status
@@ -181,8 +181,8 @@ func printStatus(w io.Writer, r statusReport) {
 	}
 }
 
-// oldest asks CloudWatch for the age of each queue's oldest message. Other platforms are not asked:
-// SQS itself has no such figure.
+// oldest asks CloudWatch for the age of each queue's oldest message. It asks no other platform, because SQS
+// itself has no such figure.
 func (t *target) oldest(ctx context.Context) (ages map[string]oldestMessage, notTold string) {
 	if t.endpoint != "" {
 		return nil, "the age of the oldest message is known to CloudWatch on AWS only"
@@ -194,9 +194,9 @@ func (t *target) oldest(ctx context.Context) (ages map[string]oldestMessage, not
 	return ages, ""
 }
 
-// oldestAges reads the last figure of each queue; a queue that nobody used for a while has none.
+// oldestAges reads the latest figure of each queue. A queue that was idle for a while has none.
 func oldestAges(ctx context.Context, api cloudwatch.GetMetricDataAPIClient, now time.Time, queues ...string) (map[string]oldestMessage, error) {
-	const window = 15 * time.Minute // SQS's metrics come with some minutes' delay
+	const window = 15 * time.Minute // SQS's metrics come some minutes late
 	in := &cloudwatch.GetMetricDataInput{
 		StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
 		ScanBy: cwtypes.ScanByTimestampDescending,

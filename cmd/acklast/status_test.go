@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast/internal/job"
 	"context"
 	"errors"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"acklast/internal/job"
 )
 
 func TestStatus(t *testing.T) {
@@ -75,7 +76,7 @@ func (f *fakeCloudWatch) GetMetricData(_ context.Context, in *cloudwatch.GetMetr
 	return out, nil
 }
 
-// The newest figure of each queue counts, a queue without one has none, and nothing is made up.
+// The newest figure of each queue counts. A queue without a figure has none in the result.
 func TestOldestAges(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	result := func(id string, newest time.Time, values ...float64) cwtypes.MetricDataResult {

@@ -28,16 +28,16 @@ import (
 	"acklast/internal/topology"
 )
 
-// identityLimit is how long a command waits to learn whose account it writes to.
+// identityLimit is how long a command waits for the account id before it writes.
 const identityLimit = 3 * time.Second
 
-// target is the stack a command talks to, and where it is.
+// target is the stack of a command, and its place.
 type target struct {
 	names  topology.Names
 	config aws.Config
-	// endpoint is the address in place of AWS, "" for AWS itself.
+	// endpoint is the address that replaces AWS, "" for AWS itself.
 	endpoint string
-	// place is where that is, in words.
+	// place describes that address in words.
 	place string
 
 	sqs *sqs.Client
@@ -46,8 +46,8 @@ type target struct {
 	now func() time.Time
 }
 
-// connect builds the clients from AWS's own settings and the global flags. It calls nobody, except
-// for credentials.
+// connect builds the clients from AWS's own settings and the global flags. It makes no call, except for
+// credentials.
 func (a *app) connect(ctx context.Context) (*target, error) {
 	endpoint := cmp.Or(a.endpoint, a.getenv("AWS_ENDPOINT_URL"))
 	var options []func(*config.LoadOptions) error
@@ -60,8 +60,8 @@ func (a *app) connect(ctx context.Context) (*target, error) {
 		options = append(options, config.WithSharedConfigProfile(a.profile))
 	}
 	region := cmp.Or(a.region, a.getenv("AWS_REGION"), a.getenv("AWS_DEFAULT_REGION"))
-	// A default profile's real credentials have no business at an address of this machine, and
-	// new users have none: only what was named for this call or in this environment goes there.
+	// A default profile's real credentials must not be sent to an address of this machine, and new users have
+	// none. So only credentials of this call or this environment are sent there.
 	if onThisMachine(endpoint) && a.profile == "" && a.getenv("AWS_PROFILE") == "" && a.getenv("AWS_ACCESS_KEY_ID") == "" {
 		region = cmp.Or(region, local.Region)
 		options = append(options, config.WithCredentialsProvider(
@@ -89,7 +89,7 @@ func (a *app) connect(ctx context.Context) (*target, error) {
 	t.sqs = awsclient.SQS(cfg, func(o *sqs.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
 	t.db = awsclient.DynamoDB(cfg, func(o *dynamodb.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
 	t.sts = sts.NewFromConfig(cfg, func(o *sts.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
-	// What the clients say they will use, since AWS's settings may name an address per service.
+	// Ask the clients for the address that they will use, since AWS's settings may name an address per service.
 	t.endpoint = aws.ToString(t.sqs.Options().BaseEndpoint)
 	t.place = cmp.Or(t.endpoint, "AWS "+cfg.Region)
 	if tables := aws.ToString(t.db.Options().BaseEndpoint); tables != t.endpoint {
@@ -98,15 +98,14 @@ func (a *app) connect(ctx context.Context) (*target, error) {
 	return t, nil
 }
 
-// overrule makes --endpoint-url outrank an address that AWS's settings name for one service, as it
-// does in the AWS CLI.
+// overrule makes --endpoint-url outrank an address for one service in AWS's settings, as in the AWS CLI.
 func overrule(base **string, endpoint string) {
 	if endpoint != "" {
 		*base = &endpoint
 	}
 }
 
-// onThisMachine says whether the URL's host is this machine. LocalStack's own name is one of them.
+// onThisMachine says whether the URL's host is this machine. LocalStack's own host name counts too.
 func onThisMachine(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -120,7 +119,7 @@ func onThisMachine(endpoint string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// announce says where a command is about to write, and whose account that is.
+// announce prints where a command is about to write, and to which account.
 func (a *app) announce(ctx context.Context, t *target) {
 	ctx, cancel := context.WithTimeout(ctx, identityLimit)
 	defer cancel()
@@ -137,7 +136,7 @@ func (a *app) announce(ctx context.Context, t *target) {
 	say(a.stderr, "Writing to stack %s at %s (%s)\n", t.names.Stack, t.place, account)
 }
 
-// reason is an error in as few words as it has: the service's own code and message.
+// reason is an error in few words: the service's own code and message.
 func reason(err error) string {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -174,7 +173,7 @@ func (t *target) lanes(ctx context.Context, queues ...job.Queue) (*lanes.Client,
 	wait.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return nil, t.explain(err) // one is enough: they fail for the same reason
+			return nil, t.explain(err) // one error is enough: all queues fail for the same reason
 		}
 	}
 	return lanes.New(t.sqs, urls), nil
@@ -184,8 +183,8 @@ func (t *target) ledger() *dynamo.Store {
 	return dynamo.New(t.db, t.names.LedgerTable, dynamo.Options{Now: t.now})
 }
 
-// explain says what to do about an error whose reason is that nothing is where a command looked. Any
-// other error it returns as it is.
+// explain adds advice to an error if the stack or the address does not exist. It returns any other error
+// unchanged.
 func (t *target) explain(err error) error {
 	start := `deploy it with "cdk deploy"`
 	if onThisMachine(t.endpoint) {
@@ -194,7 +193,7 @@ func (t *target) explain(err error) error {
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		switch api.ErrorCode() {
-		// By code: engines send them as errors for which the SDK has no type.
+		// Compare codes: engines send these errors without a type of the SDK.
 		case "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "ResourceNotFoundException":
 			return fmt.Errorf("stack %s is not, or not completely, at %s (%s): %s, or name another with --stack, --region or --endpoint-url",
 				t.names.Stack, t.place, reason(err), start)

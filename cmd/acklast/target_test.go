@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 )
 
 func sqsClient(aws *local.AWS) *sqs.Client { return awsclient.SQS(aws.AWSConfig()) }
@@ -26,7 +26,7 @@ func TestOnThisMachine(t *testing.T) {
 	}
 }
 
-// A local address needs nothing else; anywhere else region and credentials are the user's.
+// A local address needs no other settings. At any other place region and credentials are the user's.
 func TestSettings(t *testing.T) {
 	remote := func(t *testing.T, env ...string) *cli {
 		c := &cli{t: t, env: map[string]string{}}
@@ -74,22 +74,22 @@ func TestMissingStack(t *testing.T) {
 	}
 }
 
-// Before the first write, and before none of the reads, stands where it goes and whose it is.
+// Before the first write the command prints the place and the account. It does not do so before a read.
 func TestAnnouncesBeforeWriting(t *testing.T) {
-	writes := map[string]bool{"SendMessageBatch": true, "PutItem": true, "UpdateItem": true, "TransactWriteItems": true}
 	for _, args := range [][]string{{"send", expiry("r-1")}} {
 		t.Run(args[0], func(t *testing.T) {
 			c, _ := embedded(t)
 			var said buffer
 			wrote := 0
-			c.intercept(func(operation string, _ http.ResponseWriter) bool {
-				if writes[operation] {
+			proxy := c.faulty()
+			for _, operation := range []string{"SendMessageBatch", "PutItem", "UpdateItem", "TransactWriteItems"} {
+				proxy.Add(faults.Rule{Operation: operation, Match: func([]byte) bool {
 					if wrote++; !strings.Contains(said.String(), "Writing to stack "+c.stack+" at "+c.env["AWS_ENDPOINT_URL"]+" (account 000000000000") {
 						t.Errorf("%s came before the announcement", operation)
 					}
-				}
-				return false
-			})
+					return false
+				}})
+			}
 			if r := c.runContext(t.Context(), &said, args...); r.code != exitOK || wrote == 0 {
 				t.Errorf("exit code %d after %d writes: %s", r.code, wrote, r.stderr)
 			}

@@ -16,11 +16,11 @@ type versionReport struct {
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which version of acklast this is",
-		Long: `Say which version of acklast this is. It makes no call.
+		Short: "Print the version of acklast",
+		Long: `Print the version of acklast. It makes no call.
 
 The functions write their version in the first line of their log. Commands that ask the redrive function
-say on standard error when its version is another one.`,
+print a warning on standard error if its version differs.`,
 		Example: `  acklast version`,
 		Args:    cobra.NoArgs,
 		RunE: a.starting(func(*cobra.Command, []string) error {

@@ -23,7 +23,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// The CLI says that the redrive function has another version, and once only; what was asked for is done.
+// The CLI reports once that the redrive function has another version, and then does its work.
 func TestASkewIsNamed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer string

@@ -13,15 +13,13 @@ import (
 	"acklast/docs/newkind"
 )
 
-// A voucher's job keeps what the worker relies on.
+// A voucher's job keeps its promises to the worker.
 func TestKind(t *testing.T) {
 	acklast.CheckKind(t, newkind.Kind(), acklast.CheckOptions{
 		Seed: func(ctx context.Context, s acklast.Services) error {
 			_, err := s.DynamoDB.PutItem(ctx, &dynamodb.PutItemInput{
 				TableName: aws.String(s.Table("vouchers")),
-				Item: map[string]types.AttributeValue{
-					"voucher_id": &types.AttributeValueMemberS{Value: "v-1"}, "state": &types.AttributeValueMemberS{Value: "issued"},
-				},
+				Item:      map[string]types.AttributeValue{"voucher_id": acklast.Text("v-1"), "state": acklast.Text("issued")},
 			})
 			return err
 		},

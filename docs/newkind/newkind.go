@@ -1,5 +1,5 @@
-// Package newkind is a kind of job to copy from: docs/new-kind.md walks through it. It expires vouchers,
-// and is registered nowhere but in its test.
+// Package newkind is a kind of job to copy from: docs/new-kind.md explains it step by step. It expires
+// vouchers. Only its test registers it.
 package newkind
 
 import (
@@ -41,7 +41,7 @@ func Kind() acklast.Kind {
 
 type expirer struct{ table string }
 
-// Run makes one attempt: the entry and the voucher change in one transaction, or not at all.
+// Run makes one attempt. One transaction changes both the entry and the voucher, or neither.
 func (x expirer) Run(ctx context.Context, j *acklast.Job[Voucher]) error {
 	err := j.Commit(ctx, "expired", types.TransactWriteItem{Update: &types.Update{
 		TableName:                &x.table,
@@ -55,7 +55,7 @@ func (x expirer) Run(ctx context.Context, j *acklast.Job[Voucher]) error {
 	}})
 	var refused *acklast.RefusedError
 	if errors.As(err, &refused) {
-		// Used, or expired by other hands: nothing is left to do, and the entry says so.
+		// The voucher was used, or has expired in another way. Nothing is left to do, and the entry says so.
 		return j.Commit(ctx, "not issued")
 	}
 	return err

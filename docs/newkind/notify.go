@@ -44,7 +44,7 @@ func Notify() acklast.Kind {
 		p := partners{base: base, client: http.DefaultClient}
 		return acklast.NewEffect(s, acklast.Effect[Notice]{
 			Send: p.send, Lookup: p.lookup, Timeout: 5 * time.Second,
-			// The service documents that it keeps a key for a day. Nobody promises that it deduplicates.
+			// The service documents that it keeps a key for a day. It does not promise to deduplicate.
 			Abilities: acklast.Abilities{LooksUp: true, KeyWindow: 24 * time.Hour},
 		})
 	})
@@ -56,13 +56,13 @@ type partners struct {
 	client *http.Client
 }
 
-// notice is how the service names a notice that it accepted, or says what is wrong.
+// notice is the service's answer: the id of an accepted notice, or an error.
 type notice struct {
 	ID    string `json:"id"`
 	Error string `json:"error"`
 }
 
-// send makes one request. Nothing but an answer of the service itself tells what became of it.
+// send makes one request. Only an answer of the service itself proves whether it was accepted.
 func (p partners) send(ctx context.Context, key string, n Notice) (string, error) {
 	body, err := json.Marshal(map[string]string{"order": n.OrderID, "partner": n.Partner})
 	if err != nil {
@@ -110,7 +110,7 @@ func (p partners) do(ctx context.Context, method, path, key string, body []byte)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<16)); err == nil {
-		_ = json.Unmarshal(answer, &got) // an answer of somebody else names nothing
+		_ = json.Unmarshal(answer, &got) // an answer from anything else names no notice
 	}
 	return res.StatusCode, got, nil
 }

@@ -100,8 +100,9 @@ func TestTheClientsBoundTheirAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, client := range map[string]aws.HTTPClient{
-		"DynamoDB": DynamoDB(cfg).Options().HTTPClient,
-		"SQS":      SQS(cfg).Options().HTTPClient,
+		"DynamoDB":  DynamoDB(cfg).Options().HTTPClient,
+		"SQS":       SQS(cfg).Options().HTTPClient,
+		"Scheduler": Scheduler(cfg).Options().HTTPClient,
 	} {
 		if a, ok := client.(attempts); !ok || a.limit != attemptTimeout {
 			t.Errorf("%s: %T", name, client)

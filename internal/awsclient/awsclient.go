@@ -16,6 +16,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/scheduler"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
@@ -57,6 +58,15 @@ func DynamoDB(cfg aws.Config, options ...func(*dynamodb.Options)) *dynamodb.Clie
 func SQS(cfg aws.Config, options ...func(*sqs.Options)) *sqs.Client {
 	return sqs.NewFromConfig(cfg, append(options, func(o *sqs.Options) {
 		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
+	})...)
+}
+
+// Scheduler returns a client of EventBridge Scheduler. It tries a call twice: a job that is not handed over
+// waits on its lane, and the next hop tries again.
+func Scheduler(cfg aws.Config, options ...func(*scheduler.Options)) *scheduler.Client {
+	return scheduler.NewFromConfig(cfg, append(options, func(o *scheduler.Options) {
+		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
+		o.RetryMaxAttempts = 2
 	})...)
 }
 

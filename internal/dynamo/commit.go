@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -54,17 +55,31 @@ func (s *Store) commit(ctx context.Context, c ledger.Completion, own []types.Tra
 	if err := checkCompletion(c); err != nil {
 		return err
 	}
-	items := append([]types.TransactWriteItem{{Update: s.completion(c)}}, own...)
-	err := s.transact(ctx, items)
+	for {
+		items := append([]types.TransactWriteItem{{Update: s.completion(c)}}, own...)
+		err := s.transact(ctx, items)
 
-	var refused *ItemError
-	if !errors.As(err, &refused) {
-		return err
+		var refused *ItemError
+		if !errors.As(err, &refused) {
+			return err
+		}
+		if refused.Index > 0 {
+			return &ItemError{Index: refused.Index - 1, Item: refused.Item}
+		}
+		var short *shortError
+		if err = s.refusedBy(ctx, c, refused.Item); !errors.As(err, &short) {
+			return err
+		}
+		c = short.kept
 	}
-	if refused.Index > 0 {
-		return &ItemError{Index: refused.Index - 1, Item: refused.Item}
-	}
-	return s.refusedBy(ctx, c, refused.Item)
+}
+
+// shortError: the entry refused the completion only because a schedule may bring the job back after the
+// completion's TTL. kept is the completion with a later one. It stays within this package.
+type shortError struct{ kept ledger.Completion }
+
+func (e *shortError) Error() string {
+	return "the entry is scheduled until " + e.kept.Covers.UTC().Format(time.RFC3339)
 }
 
 func checkCompletion(c ledger.Completion) error {
@@ -81,7 +96,8 @@ func checkCompletion(c ledger.Completion) error {
 }
 
 // refusedBy says why the entry refused a completion. It returns nil if this same delivery had committed it and
-// the answer was lost, else a *ledger.RefusedError with the entry as found.
+// the answer was lost, a *shortError if the completion may be tried again with a later TTL, else a
+// *ledger.RefusedError with the entry as found.
 func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) error {
 	e, err := s.found(ctx, c.Entry.Key, it)
 	if err != nil {
@@ -95,10 +111,14 @@ func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) err
 	if err := e.Conflict(c.Entry.Digest); err != nil {
 		return err
 	}
+	if kept, short := c.Keep(e); short && e.Accepts(c.Now) {
+		return &shortError{kept}
+	}
 	return &ledger.RefusedError{Entry: e}
 }
 
-// completion is the write of the entry itself: the rule of ledger.Entry.Accepts as a condition.
+// completion is the write of the entry itself: the rules of ledger.Entry.Accepts and ledger.Completion.Keep as
+// a condition. An update cannot compute the later of two times, so a TTL that is too short is refused.
 func (s *Store) completion(c ledger.Completion) *types.Update {
 	e := c.Entry
 	e.Owner, e.UpdatedAt = c.Token, c.Now
@@ -127,6 +147,7 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 	}
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
 	pending, now := w.value("pending", Text(string(ledger.Pending))), w.value("now", Millis(c.Now))
+	until, covers := w.name(attrScheduledUntil), w.value("covers", Millis(c.Covers))
 	format, known := w.name(attrFormat), w.value(attrFormat, Number(ledger.Format))
 	return &types.Update{
 		TableName:        &s.table,
@@ -134,7 +155,8 @@ func (s *Store) completion(c ledger.Completion) *types.Update {
 		UpdateExpression: w.expression(),
 		ConditionExpression: aws.String("attribute_not_exists(" + key + ") OR (" + status + " = " + pending +
 			" AND (attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
-			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + ")" + same + ")"),
+			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + ")" +
+			" AND (attribute_not_exists(" + until + ") OR " + until + " <= " + covers + ")" + same + ")"),
 		ExpressionAttributeNames:  w.names,
 		ExpressionAttributeValues: w.values,
 	}

@@ -14,8 +14,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// size is an item's size by DynamoDB's documented rules: names and texts by their bytes, a number about one
-// byte for two digits and one more, and for lists and maps three bytes and one for each element.
+// size is an item's size by DynamoDB's documented rules. Names and texts count by their bytes, a number by
+// about one byte for two digits and one more. Lists and maps count three bytes, and one for each element.
 func size(v types.AttributeValue) int {
 	switch v := v.(type) {
 	case *types.AttributeValueMemberS:
@@ -44,11 +44,11 @@ func itemSize(it map[string]types.AttributeValue) int {
 	return n
 }
 
-// units are the write units of an item's write: one for each kibibyte that was begun.
+// units are the write units of an item's write: one for each kibibyte, rounded up.
 func units(bytes int) int { return (bytes + 1023) / 1024 }
 
-// A failed attempt writes the entry, which grows with its story. Ten of them stay below 25 write units, however
-// long the errors are.
+// A failed attempt writes the entry, which grows with its history. Ten failed attempts stay below 25 write
+// units, however long the errors are.
 func TestTenFailuresAreCheap(t *testing.T) {
 	r := rules
 	r.Retry.MaxAttempts = 10
@@ -68,7 +68,7 @@ func TestTenFailuresAreCheap(t *testing.T) {
 		if e.Version > 0 {
 			before = itemSize(dynamo.Marshal(e))
 		}
-		sum += units(max(before, after)) // DynamoDB charges for the larger of both
+		sum += units(max(before, after)) // DynamoDB charges for the larger of the two
 		e, at = next, next.RetryAt.Add(time.Second)
 	}
 	t.Logf("%d write units; the entry has %d bytes at the end", sum, itemSize(dynamo.Marshal(e)))

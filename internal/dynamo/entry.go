@@ -34,6 +34,8 @@ const (
 	attrFirstSent         = "first_sent"
 	attrDeadline          = "deadline"
 	attrRetryAt           = "retry_at"
+	attrScheduledUntil    = "scheduled_until"
+	attrScheduleName      = "schedule_name"
 	attrLastClass         = "last_class"
 	attrLastError         = "last_error"
 	attrCause             = "cause"
@@ -107,6 +109,8 @@ func marshal(e ledger.Entry) item {
 	putTime(it, attrFirstSent, e.FirstSent)
 	putTime(it, attrDeadline, e.Deadline)
 	putTime(it, attrRetryAt, e.RetryAt)
+	putTime(it, attrScheduledUntil, e.ScheduledUntil)
+	putText(it, attrScheduleName, e.ScheduleName)
 	putText(it, attrLastClass, e.LastClass)
 	putText(it, attrLastError, e.LastError)
 	putText(it, attrCause, e.Cause)
@@ -234,6 +238,8 @@ func unmarshal(it item) (ledger.Entry, error) {
 		FirstSent:         r.time(attrFirstSent),
 		Deadline:          r.time(attrDeadline),
 		RetryAt:           r.time(attrRetryAt),
+		ScheduledUntil:    r.time(attrScheduledUntil),
+		ScheduleName:      readText[string](&r, attrScheduleName),
 		LastClass:         readText[job.Class](&r, attrLastClass),
 		LastError:         readText[string](&r, attrLastError),
 		Cause:             readText[job.Cause](&r, attrCause),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -43,7 +44,7 @@ type Part struct {
 //	              │ conflict, ten times                  ─▶ all are contended
 //	              └ no reasons, or a request that DynamoDB does not take ─▶ one by one
 func (s *Store) CommitTogether(ctx context.Context, parts []Part, shared func(active []int) []types.TransactWriteItem) []error {
-	g := &group{store: s, parts: parts, shared: shared, errs: make([]error, len(parts))}
+	g := &group{store: s, parts: slices.Clone(parts), shared: shared, errs: make([]error, len(parts))}
 	var active []int
 	size := 0
 	flush := func() {
@@ -154,6 +155,13 @@ func (g *group) refusals(ctx context.Context, active []int, cancelled *cancelled
 		if failed(at) { // a refusal of the entry explains one of its items, and not the other way round
 			err = g.store.refusedBy(ctx, p.Completion, cancelled.reasons[at].Item)
 			refused = true
+			var short *shortError
+			if errors.As(err, &short) { // it takes part again, with a later TTL
+				g.parts[i].Completion = short.kept
+				rest = append(rest, i)
+				at += 1 + len(p.Own)
+				continue
+			}
 		}
 		out := failed(at)
 		for k := range p.Own {

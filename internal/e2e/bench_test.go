@@ -28,16 +28,16 @@ import (
 	"acklast/internal/worker"
 )
 
-// These measure, and print what they measured. make bench runs them one after the other.
+// These tests measure, and print the results. make bench runs them one after the other.
 
-// TestThroughput handles jobs with one and two worker processes, and right before each the same number of
-// messages without a worker: what the engine itself can do.
+// TestThroughput handles jobs with one and two worker processes. Right before each, it moves the same number of
+// messages without a worker, to measure the engine itself.
 func TestThroughput(t *testing.T) {
 	const jobs, resources = 3000, 100
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
 			e := newEmbeddedWith(t, topology.Scaled(), processes)
-			// Expiries of one resource in one batch take turns, so there are many.
+			// Expiries of one resource in one batch take turns, so use many resources.
 			hold := func(i int) reservation.Hold {
 				h := e.hold(fmt.Sprint("bench-", i), 1, 0)
 				h.ResourceID = fmt.Sprint("bench-", i%resources, "-", e.id)

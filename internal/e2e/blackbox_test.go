@@ -101,7 +101,7 @@ func TestOneIsPutBackByHand(t *testing.T) {
 	}
 	left := s.fromDLQ(s.body(other))
 
-	// What was missing is supplied, as an operator would.
+	// The missing record is written, as an operator would do it.
 	s.restore(mended)
 	s.wantAvailable(98)
 	m := s.fromDLQ(s.body(mended))
@@ -156,7 +156,7 @@ func TestUnreadableBodiesBesideAGoodOne(t *testing.T) {
 		`{"kind":"reservation.expire","payload":{"reservationId":"` + s.id + strings.Repeat("x", 3000) + `","commandId":"c","resourceId":"r","units":1}}`,
 		`{"kind":"reservation.expire","payload":{"reservationId":"` + s.id + `","commandId":"c","resourceId":"r","units":9007199254740993}}`,
 	}
-	if !rewritesBodies() { // of two equal names, it would keep one
+	if !rewritesBodies() { // of two equal names it would keep one
 		bodies = append(bodies, `{"kind":"reservation.expire","kind":"`+s.id+`","payload":{}}`)
 	}
 	var moves []lanes.Move

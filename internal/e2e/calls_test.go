@@ -12,8 +12,8 @@ import (
 	"acklast/internal/local"
 )
 
-// What a batch costs on the wire: its expiries of one resource share one transaction and cost nothing else, what is
-// isolated shares one send.
+// The calls of a batch: expiries of one resource share one transaction and need no other call, and isolated
+// messages share one send.
 func TestCallsOnTheWire(t *testing.T) {
 	e := newEmbedded(t)
 	var invocations atomic.Int32

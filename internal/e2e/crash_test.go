@@ -14,9 +14,9 @@ import (
 	"acklast/internal/topology"
 )
 
-// kills sends SIGKILL to the worker's only process when it sends the operation with the text in its body:
+// kills sends SIGKILL to the worker's only process when it sends the operation with the text in its body. So
 // the worker dies in the middle of that job, as it does when it runs out of memory. The request itself is
-// dropped. Times is how often; 0 is every time.
+// dropped. times is how often; 0 is every time.
 func (e *embedded) kills(operation, text string, times int) (deaths func() int) {
 	var n atomic.Int32
 	e.faults.Add(faults.Rule{
@@ -43,7 +43,8 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	for i := range 8 {
 		innocents = append(innocents, e.place(e.hold(fmt.Sprint("innocent-", i), 1, 0)))
 	}
-	// The ninth keeps failing, so it is retried: its retry must be sent once, whoever dies beside it.
+	// The ninth keeps failing, so it is retried. Its retry must be sent once, although other jobs of its batch
+	// kill the process.
 	failing := e.hold("failing", 1, 0)
 	e.damaged(failing, 0)
 	e.place(failing)
@@ -51,7 +52,7 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`, 0)
 	e.env.Resume(job.Source)
 
-	// Its message is the only record: a conviction runs no code of the kind, so nobody reads the job's key.
+	// Its message is the only record: a conviction runs no code of the kind, which would read the job's key.
 	if m := e.fromDLQ(e.body(poison)); m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
 		t.Errorf("memory %+v", m.Memory)
 	}
@@ -76,16 +77,16 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	}
 }
 
-// The process dies before the body is read: nobody knows the job, and its message is isolated all the
-// same.
+// The process dies before the body is read. The job is never known, and its message is isolated in spite of
+// that.
 func TestACrashWhileDecoding(t *testing.T) {
 	e := newEmbeddedWith(t, topology.Scaled(), 1)
 	body := `{"kind":"reservation.expire","payload":{"poison":"` + e.id + `"}}`
-	// From the third receive on it is struck before it is read. Killing at the strike is dying at the
-	// reading; before that, at the hand-over of what was read.
+	// From the third receive on, the job is struck before it is read. So killing at the strike stands for a
+	// death while reading. Before the third receive, killing at the hand-over does.
 	early := e.kills("SendMessageBatch", "poison", 2)
 	unwritten := e.kills("UpdateItem", `"#strikes"`, 1)
-	// From then on the strike itself arrives, or it would not be there to count.
+	// From then on the strike itself has to arrive. Otherwise it could not be counted.
 	struck := e.killsAfter("UpdateItem", `"#strikes"`, 2)
 	e.send(body, nil)
 	m := e.fromDLQ(body)
@@ -108,7 +109,7 @@ func TestACrashWhileDecoding(t *testing.T) {
 	e.wantDLQ(1)
 }
 
-// killsAfter is kills once the request has had its effect, whose answer never arrives.
+// killsAfter is like kills, but the request takes effect and only its answer is lost.
 func (e *embedded) killsAfter(operation, text string, times int) (deaths func() int) {
 	var n atomic.Int32
 	e.faults.Add(faults.Rule{
@@ -122,12 +123,11 @@ func (e *embedded) killsAfter(operation, text string, times int) (deaths func() 
 	return func() int { return int(n.Load()) }
 }
 
-// A job that came back three times for other reasons is a suspect that behaves: it runs, and its strike
-// is cleared.
+// A suspect that came back three times for other reasons and behaves runs, and its strike is cleared.
 func TestASuspectThatBehaves(t *testing.T) {
 	e := newEmbeddedWith(t, topology.Scaled(), 1)
 	down := e.faults.Add(faults.Rule{Operation: "TransactWriteItems", Fault: faults.Error(400, "ThrottlingException", "slow down")})
-	// Only what cannot be handed back either is left.
+	// A message is left only if it cannot be handed back either.
 	mute := e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(400, "InvalidParameterValue", "no")})
 	h := e.place(e.hold("suspect", 1, 0))
 	e.until("it was left three times", func() bool { return e.tally.Of(e.key(h))[string(job.Left)] >= 3 })

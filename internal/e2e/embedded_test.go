@@ -21,7 +21,7 @@ func mentions(text string) func([]byte) bool {
 	return func(body []byte) bool { return bytes.Contains(body, []byte(text)) }
 }
 
-// damaged makes every transaction on the reservation fail for a reason that is the job's own.
+// damaged makes every transaction on the reservation fail for a reason of the job itself.
 func (e *embedded) damaged(h reservation.Hold, times int) (mend func()) {
 	return e.faults.Add(faults.Rule{
 		Operation: "TransactWriteItems", Match: mentions(`"` + h.ReservationID + `"`), Times: times,
@@ -61,7 +61,7 @@ func TestKillBetweenCommitAndAcknowledgement(t *testing.T) {
 	})
 	h := e.place(e.hold("killed", 5, 0))
 	e.until("the worker is killed", func() bool { return killed.Load() == 1 })
-	// The commit stands, the message does too.
+	// The commit is done, and the message still exists.
 	e.ends(h, ledger.Done)
 	e.wantState(h, reservation.Expired)
 	e.wantAvailable(100)
@@ -152,7 +152,7 @@ func TestAttemptsSurviveARestartOfEveryProcess(t *testing.T) {
 
 func TestTimeBudgetIsolates(t *testing.T) {
 	settings := topology.Scaled()
-	// The least delay, half of this, is longer than what is left until the deadline.
+	// The least delay, half of this, is longer than the time left until the deadline.
 	settings.BackoffBase, settings.BackoffCap = 4*time.Minute, 4*time.Minute
 	e := newEmbeddedWith(t, settings, local.DefaultProcesses)
 	h := e.hold("hurried", 2, 0)
@@ -172,8 +172,7 @@ func TestTimeBudgetIsolates(t *testing.T) {
 	e.fromDLQ(e.body(h))
 }
 
-// The isolation is recorded, its send fails, SQS delivers the job again: the hand-over is repeated and
-// nothing else.
+// The isolation is recorded, its send fails, and SQS delivers the job again. Only the hand-over is repeated.
 func TestUnconfirmedIsolationIsHandedOverAgain(t *testing.T) {
 	e := newEmbedded(t)
 	works := e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Match: mentions("-dlq"),

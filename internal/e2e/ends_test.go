@@ -15,7 +15,7 @@ import (
 	"acklast/internal/local/faults"
 )
 
-// stubborn is the binary of a worker whose kinds do not behave.
+// stubborn is the binary of a worker whose kinds misbehave.
 var stubborn = sync.OnceValues(func() (string, error) {
 	root, _ := local.FindModule(".")
 	binary := filepath.Join(scratch, "stubborn")
@@ -32,8 +32,8 @@ func newStubborn(t *testing.T) *embedded {
 	return newEmbedded(t, func(c *local.Config) { c.WorkerBinary = binary })
 }
 
-// An attempt that hangs, panics or ignores its end is a failed one. It spends its budget, and its job is
-// isolated with its story, while a job beside it is done.
+// An attempt that hangs, panics or ignores its end is a failed one. It costs an attempt, and its job is
+// isolated with its history, while a job beside it is done.
 func TestEveryAttemptHasAnEnd(t *testing.T) {
 	needsEmbedded(t)
 	t.Parallel()
@@ -73,8 +73,8 @@ func TestEveryAttemptHasAnEnd(t *testing.T) {
 	}
 }
 
-// A service accepts each request and never answers, one operation after the other. Every invocation
-// answers in time all the same, and what it was about is done once the service answers again.
+// A service accepts each request and never answers, one operation after the other. Every invocation still
+// answers in time, and its work is done once the service answers again.
 func TestAServiceThatNeverAnswers(t *testing.T) {
 	needsEmbedded(t)
 	t.Parallel()
@@ -87,10 +87,10 @@ func TestAServiceThatNeverAnswers(t *testing.T) {
 			answers := e.faults.Add(faults.Rule{Operation: operation, Fault: faults.HoldAnswer(func() { held <- struct{}{} })})
 			e.send(e.body(missing), nil)
 			sends := func() {}
-			if operation == "ChangeMessageVisibilityBatch" { // it is called for what is left only
+			if operation == "ChangeMessageVisibilityBatch" { // it is called only for messages that are left
 				sends = e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(400, "InvalidParameterValue", "no")})
 			}
-			if operation == "GetItem" { // what comes back without its memory is looked up
+			if operation == "GetItem" { // a message that comes back without its memory is looked up
 				back := []lanes.Move{{Message: job.Message{Body: e.body(late)}}}
 				if err := e.queues.Send(t.Context(), job.Recovery, back)[0]; err != nil {
 					t.Fatal(err)

@@ -1,9 +1,9 @@
 // Package e2e_test runs the whole system: the compiled worker, real processes, real queues.
 //
-// Tests in blackbox_test.go know nothing but an endpoint and a stack. They run on the embedded AWS, and
-// with AWS_ENDPOINT_URL (or ACKLAST_E2E=aws) on whatever is deployed there under ACKLAST_STACK.
-// ACKLAST_E2E=localstack allows for an engine that rewrites bodies. All others break things, which only the
-// embedded AWS lets them.
+// The tests in blackbox_test.go need only an endpoint and a stack. They run on the embedded AWS. With
+// AWS_ENDPOINT_URL (or ACKLAST_E2E=aws) they run on the stack ACKLAST_STACK that is deployed there.
+// ACKLAST_E2E=localstack allows for an engine that rewrites bodies. All other tests break things, which only
+// the embedded AWS lets them do.
 package e2e_test
 
 import (
@@ -44,7 +44,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// bootstrap is the compiled worker, scratch the folder of everything that is compiled for the tests.
+// bootstrap is the compiled worker. scratch is the folder of all binaries that are compiled for the tests.
 var bootstrap, scratch string
 
 // sideBySide is how many tests run at once unless -parallel says otherwise. They mostly wait for visibility
@@ -87,8 +87,8 @@ func TestMain(m *testing.M) {
 		if shared.recorder != nil {
 			shared.recorder.Close()
 		}
-		// The engine's own. The first runs from the start of its package; the others wait for asynchronous
-		// invocations of a function from its first one on. Nothing ends them.
+		// These goroutines belong to the engine. The first runs from the start of its package. The others wait
+		// for asynchronous invocations of a function from its first one on. Nothing ends them.
 		const engine = "github.com/sivchari/kumo/internal/service/"
 		if err := goleak.Find(
 			goleak.IgnoreTopFunction(engine+"dynamodb.(*MemoryStorage).ttlReaper"),
@@ -102,11 +102,11 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// deployed says whether the black-box tests are pointed at a deployed stack.
+// deployed says whether the black-box tests run against a deployed stack.
 func deployed() bool { return os.Getenv("AWS_ENDPOINT_URL") != "" || os.Getenv("ACKLAST_E2E") == "aws" }
 
-// unkept is an HTTP client that closes each connection after its call: a deployed stack ends none of them
-// with the tests, and the leak check would count every kept one.
+// unkept is an HTTP client that closes each connection after its call. A deployed stack does not end
+// connections with the tests, and the leak check would count every open one.
 func unkept() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.DisableKeepAlives = true })
 }
@@ -115,15 +115,16 @@ func unkept() *awshttp.BuildableClient {
 // the policies: see scripts/iam.
 const envCalls = "ACKLAST_CALLS"
 
-// record has what goes through the proxy recorded as the principal's, if that is asked for.
+// record makes the proxy record its calls as the principal's, if ACKLAST_CALLS is set.
 func record(p *faults.Proxy, principal, stack string) {
 	if file := os.Getenv(envCalls); file != "" {
 		p.Record(file, principal, stack)
 	}
 }
 
-// needsEmbedded skips a test that breaks things on purpose, where the tests do not run on the embedded AWS.
-// A test whose subtests all need it calls it before them: one of which nothing ran is reported as skipped.
+// needsEmbedded skips a test that breaks things on purpose, unless the tests run on the embedded AWS. If all
+// subtests of a test need it, the test calls it before them: a test without any run subtest is reported as
+// skipped.
 func needsEmbedded(t *testing.T) {
 	t.Helper()
 	if deployed() || os.Getenv(envData) != "" {
@@ -141,11 +142,11 @@ type system struct {
 	store    *reservation.Store
 	desk     *reservation.Desk
 	settings topology.Settings
-	// searching is held by whoever looks for a message on the stack's DLQ.
+	// searching is held while a test searches the stack's DLQ for a message.
 	searching *sync.Mutex
-	// undelayed has jobs sent without SQS's delay, so that they arrive before they are due.
+	// undelayed makes send ignore SQS's delay, so that jobs arrive before they are due.
 	undelayed bool
-	// id is different in every test and run, as a deployed stack keeps what earlier ones left.
+	// id is different in every test and run, because a deployed stack keeps the jobs of earlier ones.
 	id string
 }
 
@@ -161,7 +162,7 @@ func newSystem(t *testing.T, cfg aws.Config, names topology.Names, urls topology
 	return s
 }
 
-// producer is the stack's client, but for the delay of what it sends.
+// producer is the stack's client, except that the test chooses the delay of its messages.
 type producer struct {
 	*acklast.Client
 	s *system
@@ -186,9 +187,9 @@ var shared struct {
 	err      error
 	// logs are those of the functions.
 	logs lockedBuffer
-	// recorder notes the calls of the redrive function, if that is asked for.
+	// recorder records the calls of the redrive function, if ACKLAST_CALLS is set.
 	recorder *faults.Proxy
-	// searching is held by whoever looks for a message on the shared DLQ.
+	// searching is held while a test searches the shared DLQ for a message.
 	searching sync.Mutex
 }
 
@@ -196,7 +197,7 @@ var shared struct {
 // embedded.
 const envData = "ACKLAST_DATA_ENDPOINT"
 
-// unhurried gives an engine that takes a hundred times as long for a call the time for it.
+// unhurried gives enough time to an engine whose calls take a hundred times as long.
 func unhurried(s topology.Settings) topology.Settings {
 	s.WorkerTimeout, s.LaneVisibility = 20*time.Second, 120*time.Second
 	s.StartMargin, s.HandoverMargin, s.AttemptTime = 15*time.Second, 3*time.Second, 10*time.Second
@@ -212,14 +213,14 @@ func pollFor() time.Duration {
 	return time.Second
 }
 
-// blackBox returns the stack that the black-box tests run against, side by side.
+// blackBox returns the stack of the black-box tests, which use it at the same time.
 func blackBox(t *testing.T) *system {
 	t.Helper()
 	t.Parallel()
 	return blackBoxAlone(t)
 }
 
-// blackBoxAlone is blackBox for a test that runs alone: those that are parallel wait for its end.
+// blackBoxAlone is blackBox for a test that runs alone: parallel tests wait for its end.
 func blackBoxAlone(t *testing.T) *system {
 	t.Helper()
 	if deployed() {
@@ -248,7 +249,7 @@ func blackBoxAlone(t *testing.T) *system {
 		c := local.Config{Kinds: acklast.Describe(kinds.All()...), Stack: "e2e-shared", Settings: topology.Scaled(), WorkerBinary: bootstrap, Grace: time.Second, Logs: &shared.logs}
 		if other := os.Getenv(envData); other != "" {
 			c.DataEndpoint = other
-			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives us
+			c.Stack = fmt.Sprintf("e2e-%08x", rand.Uint32()) // it outlives this test
 			c.Settings = unhurried(c.Settings)
 		}
 		shared.settings = c.Settings
@@ -283,7 +284,7 @@ func blackBoxAlone(t *testing.T) *system {
 	return s
 }
 
-// embedded is a stack of this test's own on the embedded AWS, whose worker can be made to suffer.
+// embedded is a stack of this test's own on the embedded AWS, with faults for its worker.
 type embedded struct {
 	*system
 	env    *local.Environment
@@ -294,8 +295,8 @@ type embedded struct {
 	pauseReads atomic.Int64
 }
 
-// calls are the worker's calls by operation, without its reads of paused kinds: when those come is no matter
-// of the jobs.
+// calls are the worker's calls by operation, without its reads of paused kinds, whose times do not depend on
+// the jobs.
 func (e *embedded) calls() map[string]int {
 	calls := e.faults.Calls()
 	if calls["GetItem"] -= int(e.pauseReads.Load()); calls["GetItem"] == 0 {
@@ -438,8 +439,8 @@ func (s *system) key(h reservation.Hold) string {
 	return key
 }
 
-// hanging is when a wait is given up. It only ends tests whose event never comes: no test is red because
-// the machine is slow.
+// hanging is the time after which a wait is given up. It ends only tests whose event never comes: no test fails
+// because the machine is slow.
 const hanging = 5 * time.Minute
 
 // until waits for something to become true.
@@ -538,16 +539,17 @@ func (s *system) allFromDLQ(bodies ...string) map[string]lanes.Received {
 		return len(found) == len(bodies)
 	})
 	if len(others) > 0 {
-		// Best effort: without it they come back by themselves after the visibility timeout.
+		// This is best effort: if it fails, the messages come back after the visibility timeout.
 		_ = s.queues.Release(s.Context(), job.DLQ, others)
 	}
 	return found
 }
 
-// rewritesBodies says that the engine's event source mapping reads JSON bodies and writes them anew, as LocalStack's does.
+// rewritesBodies says that the engine's event source mapping decodes JSON bodies and encodes them again, as
+// LocalStack's does.
 func rewritesBodies() bool { return os.Getenv("ACKLAST_E2E") == "localstack" }
 
-// sameBody compares two bodies, byte for byte wherever the engine carries the bytes, else by their JSON values.
+// sameBody compares two bodies: by their bytes if the engine keeps them, else by their JSON values.
 func sameBody(got, want string) bool {
 	if got == want || !rewritesBodies() {
 		return got == want
@@ -556,8 +558,8 @@ func sameBody(got, want string) bool {
 	return json.Unmarshal([]byte(got), &a) == nil && json.Unmarshal([]byte(want), &b) == nil && reflect.DeepEqual(a, b)
 }
 
-// takeFromDLQ is fromDLQ that removes the message too: whatever a test leaves on a deployed stack's DLQ, its
-// operators find there. A test that fails before leaves its message, which helps to see why.
+// takeFromDLQ is fromDLQ that removes the message too, because operators would find a message that a test
+// leaves on a deployed stack's DLQ. A test that fails earlier leaves its message, which helps to find out why.
 func (s *system) takeFromDLQ(body string) lanes.Received {
 	s.Helper()
 	return s.takeAllFromDLQ(body)[body]

@@ -93,13 +93,13 @@ func TestRedriveMemory(t *testing.T) {
 			}
 		}
 		plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan
-		if plan == nil || plan.Selected < n*99/100 { // the engine loses an answer now and then; the scan says so
+		if plan == nil || plan.Selected < n*99/100 { // the engine loses an answer now and then; the scan reports it
 			t.Fatalf("plan %+v", plan)
 		}
 		return kib(t, g.env.FunctionPIDs(g.name)[0], "VmHWM")
 	}
 	var base, full float64
-	t.Run("planning", func(t *testing.T) { // returns when both, which are parallel, have ended
+	t.Run("planning", func(t *testing.T) { // returns when both parallel subtests have ended
 		t.Run("100", func(t *testing.T) { base = measure(t, 100) })
 		t.Run("10000", func(t *testing.T) { full = measure(t, 10_000) })
 	})

@@ -11,14 +11,14 @@ import (
 	"acklast/internal/topology"
 )
 
-// A worker that can do nothing at all lets SQS move the message, after maxReceiveCount receives: as it was
-// sent, without a story of ours, and without a trace in the ledger.
+// If the worker can do nothing at all, SQS moves the message after maxReceiveCount receives. It arrives as it
+// was sent, without our attribute and without an entry in the ledger.
 func TestWhatTheWorkerNeverHandledIsMovedBySQS(t *testing.T) {
 	settings := topology.Scaled()
 	settings.MaxReceiveCount = 5
 	e := newEmbeddedWith(t, settings, local.DefaultProcesses)
 	mend := e.faults.Add(faults.Rule{Match: mentions(`"TableName"`), Fault: faults.Error(400, "AccessDeniedException", "not authorized")})
-	// Only what cannot be handed back either is left, and spends its receives.
+	// A message is left, and spends its receives, only if it cannot be handed back either.
 	mute := e.faults.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(400, "InvalidParameterValue", "no")})
 	h := e.hold("forgotten", 2, 0)
 	attributes := map[string]job.Attribute{
@@ -43,7 +43,7 @@ func TestWhatTheWorkerNeverHandledIsMovedBySQS(t *testing.T) {
 		t.Errorf("outcomes %v, want nothing but left", e.tally.Of(e.key(h)))
 	}
 
-	// Put back by hand once the worker is well again, it is a job like any other.
+	// Put back by hand after the worker has recovered, it is a job like any other.
 	mend()
 	mute()
 	e.restore(h)

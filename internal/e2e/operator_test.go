@@ -41,8 +41,8 @@ type operator struct {
 	env    []string
 }
 
-// newOperator returns one that has the stack for itself: the test is not parallel, and those that are wait
-// for its end. It pauses lanes and throws the kill switch, which are the whole stack's.
+// newOperator returns an operator that has the stack for itself. The test is not parallel, and parallel tests
+// wait for its end, because it pauses lanes and sets the kill switch, which affect the whole stack.
 func newOperator(t *testing.T) *operator {
 	t.Helper()
 	bin, err := tools()
@@ -55,7 +55,7 @@ func newOperator(t *testing.T) *operator {
 		o.env = append(o.env, "AWS_ENDPOINT_URL="+shared.env.Endpoint(), "AWS_REGION="+local.Region,
 			"AWS_ACCESS_KEY_ID="+local.Credential, "AWS_SECRET_ACCESS_KEY="+local.Credential)
 	}
-	if os.Getenv(envData) != "" { // which serves no functions
+	if os.Getenv(envData) != "" { // which has no functions
 		o.env = append(o.env, "AWS_ENDPOINT_URL_LAMBDA="+shared.env.FunctionsEndpoint())
 	}
 	return o
@@ -93,7 +93,7 @@ func (o *operator) run(args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// The codes of the command line's end, as its help says them.
+// The exit codes, as the help of the command line lists them.
 const (
 	refused = 2
 	stopped = 3
@@ -169,7 +169,8 @@ func TestOperatorPausesALane(t *testing.T) {
 	o.wantSaid(o.wants(0, "status"), "source")
 }
 
-// A paused kind's jobs wait without an attempt, the stack's status names the pause, and they run after it.
+// The jobs of a paused kind wait without an attempt, the stack's status shows the pause, and the jobs run after
+// it.
 func TestOperatorPausesAKind(t *testing.T) {
 	o := newOperator(t)
 	o.wants(2, "pause", "--kind", reservation.KindName)
@@ -177,12 +178,12 @@ func TestOperatorPausesAKind(t *testing.T) {
 	resume := sync.OnceFunc(func() { o.wants(0, "resume", "--kind", reservation.KindName, "--reason", "mended", "--by", "ada") })
 	defer resume()
 	o.wantSaid(o.wants(0, "status"), "is paused since")
-	// A deployed stack's lane may hold what an earlier run of the tests left there.
+	// A deployed stack's lane may hold messages of an earlier test run.
 	waiting := func() int {
 		d := o.depth(job.Recovery)
 		return d.Delayed + d.Visible + d.InFlight
 	}
-	// A process may rely for some seconds on what it was told before.
+	// A process may use its list of paused kinds for some seconds after a change.
 	var h reservation.Hold
 	n := 0
 	o.until("a job waits on the recovery lane", func() bool {
@@ -212,7 +213,7 @@ func TestOperatorPausesAKind(t *testing.T) {
 	o.ends(h, ledger.Done)
 }
 
-// A job whose record is missing is found, redriven in vain, mended, redriven by another plan, and done.
+// A job without its record is found, redriven in vain, mended, redriven by another plan, and done.
 func TestOperatorRedrivesOneJob(t *testing.T) {
 	o := newOperator(t)
 	h := o.hold("mended", 2, 0)
@@ -240,7 +241,7 @@ func TestOperatorRedrivesOneJob(t *testing.T) {
 	o.wantSaid(o.wants(0, "redrive", "status"), second.Run)
 }
 
-// What ends work for good goes through the other alias of the function.
+// Actions that end a job for good use the other alias of the function.
 func TestOperatorApprovesAndDiscards(t *testing.T) {
 	o := newOperator(t)
 	bad := `{"kind":"reservation.expire","payload":{"reservationId":"` + o.id + `"}}`

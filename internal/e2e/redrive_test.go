@@ -39,8 +39,7 @@ var redriver = sync.OnceValues(func() (string, error) {
 	return out, local.Build(context.Background(), root, "./functions/redrive", out, os.Stderr)
 })
 
-// governed is a stack of this test's own with the redrive function, between which and AWS stands a
-// proxy of its own.
+// governed is a stack of this test's own with the redrive function, and a proxy between that function and AWS.
 type governed struct {
 	*embedded
 	between *faults.Proxy
@@ -52,7 +51,7 @@ func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 	return newGovernedOf(t, numbers, 2)
 }
 
-// newGovernedOf is newGoverned with so many processes of the redrive function.
+// newGovernedOf is newGoverned with the given number of processes of the redrive function.
 func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *governed {
 	t.Helper()
 	needsEmbedded(t)
@@ -128,7 +127,7 @@ func (g *governed) ask(r redrive.Request) redrive.Response {
 	return resp
 }
 
-// supply writes by hand the record whose absence isolated a job: held, with its units taken.
+// supply writes the missing record by hand: held, with its units taken.
 func (g *governed) supply(h reservation.Hold) {
 	g.Helper()
 	str := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -198,7 +197,7 @@ func TestRedriveDrill(t *testing.T) {
 	}
 	g.wantDLQ(2)
 
-	// Its record is supplied, and that one alone is redriven.
+	// Its record is supplied, and only this job is redriven.
 	g.supply(missing)
 	got := g.ask(redrive.Request{Action: "run", Message: id})
 	if got.Run == nil || got.Run.State != redrive.Done || got.Run.Counts["sent"] != 1 {
@@ -213,7 +212,7 @@ func TestRedriveDrill(t *testing.T) {
 	if !strings.Contains(again.Refused, "nothing on the DLQ") {
 		t.Errorf("its second redrive: %+v", again)
 	}
-	g.dry() // and so everything is logged
+	g.dry() // so everything is logged
 	if n := g.tally.Effects(g.key(missing)); n != 1 {
 		t.Errorf("%d effects", n)
 	}
@@ -224,10 +223,10 @@ func TestRedriveDrill(t *testing.T) {
 	g.wantDLQ(0)
 }
 
-// One by id, of many: the others keep ids, bodies and attributes.
+// One job of many is chosen by its id: the others keep ids, bodies and attributes.
 func TestRedriveOneOfMany(t *testing.T) {
 	numbers := topology.ScaledRedrive()
-	// Bounded by count alone: how fast the machine is must not decide.
+	// The scan is bounded only by count, so that the speed of the machine does not decide.
 	numbers.Timeout, numbers.ScanTime, numbers.ScanMessages = 15*time.Minute, 14*time.Minute, 20_000
 	g := newGoverned(t, numbers)
 	const many = 10_000
@@ -280,7 +279,7 @@ func TestRedriveOneOfMany(t *testing.T) {
 	g.until("the others are visible", func() bool {
 		for {
 			received, err := g.queues.Receive(t.Context(), job.DLQ, 10, 30*time.Second, 0)
-			if err != nil { // an answer was lost: what it held comes back
+			if err != nil { // an answer was lost: its hidden messages come back
 				t.Log(err)
 				continue
 			}
@@ -309,7 +308,7 @@ func TestRedriveOneOfMany(t *testing.T) {
 	}
 }
 
-// A spent budget is fresh after a redrive, and generations end.
+// A budget that was used up is fresh after a redrive, and the generation limit ends redrives.
 func TestRedriveBudgetAndGenerations(t *testing.T) {
 	g := newGoverned(t, topology.ScaledRedrive())
 	h := g.hold("spent", 2, 0)
@@ -337,7 +336,7 @@ func TestRedriveBudgetAndGenerations(t *testing.T) {
 	if !strings.Contains(past.Refused, "generation-limit") {
 		t.Errorf("past the limit: refused %q, want the limit named", past.Refused)
 	}
-	// Named, and with somebody else's approval, it goes once more.
+	// Chosen by id and approved by another person, it is redriven once more.
 	var id string
 	for _, group := range g.ask(redrive.Request{Action: "inspect"}).Groups {
 		id = group.Samples[0].Message
@@ -402,7 +401,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				}
 				var count, killed atomic.Int32
 				hit := make(chan struct{})
-				// Killed while the call is held back, or when it is made and its answer held back.
+				// The process is killed before the call reaches AWS, or after the call and before its answer.
 				fault := faults.Delay(time.Minute)
 				if done {
 					fault = faults.HoldAnswer(func() { close(hit) })
@@ -429,7 +428,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 				g.env.KillFunction(g.name)
 				<-ended
 				remove()
-				// Again, until it is done: the first request perhaps never made the run.
+				// Repeat until it is done: the first request may have died before it made the run.
 				g.until("it is done", func() bool {
 					resp, err := g.try(redrive.Request{Action: "run", Plan: plan.ID})
 					if err == nil && resp.Run != nil && resp.Run.State != redrive.Done {
@@ -446,7 +445,7 @@ func TestRedriveKilledAnywhere(t *testing.T) {
 						t.Errorf("entry %+v", e)
 					}
 				}
-				g.dry() // and so everything is logged
+				g.dry() // so everything is logged
 				for _, h := range holds {
 					if n := g.tally.Effects(g.key(h)); n != 1 {
 						t.Errorf("%d effects of %s", n, g.key(h))
@@ -483,7 +482,7 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 		done <- resp
 	}()
 	g.until("the canary passed and more is sent", func() bool { return g.depth(job.DLQ).Visible+g.depth(job.DLQ).InFlight <= jobs-10 })
-	// A second process stops what the first one does.
+	// A second process can stop the first one's run.
 	if resp := g.ask(redrive.Request{Action: "stop"}); !resp.Switch.On {
 		t.Errorf("%+v", resp)
 	}
@@ -496,13 +495,14 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 	}
 	g.ask(redrive.Request{Action: "resume"})
 
-	// Its lane paused, what it sends waits; revoked, the waiting ones go back and nothing is lost.
+	// The recovery lane is paused, so the sent messages wait. After the revocation they go back, and none is
+	// lost.
 	g.env.Pause(job.Recovery)
 	go func() {
 		resp, _ := g.try(redrive.Request{Action: "run", Run: plan.Run})
 		done <- resp
 	}()
-	// A continued run whose canary passed needs no new one.
+	// The canary of a continued run has passed, so it needs no new one.
 	g.until("some are waiting", func() bool { return g.depth(job.Recovery).Visible >= 5 })
 	if resp := g.ask(redrive.Request{Action: "revoke", Run: plan.Run}); resp.Run.State != redrive.Revoked {
 		t.Errorf("%+v", resp)
@@ -526,7 +526,7 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 		t.Errorf("%d isolated, want %d; %+v were waiting", isolated, want, waiting)
 	}
 	g.wantDLQ(isolated)
-	// Nobody holds them, also not the revoked run: a fresh plan sees them all.
+	// No run holds the messages, not even the revoked one: a fresh plan sees all of them.
 	if plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan; plan == nil || plan.Selected != isolated {
 		t.Errorf("plan %+v", plan)
 	}

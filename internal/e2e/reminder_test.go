@@ -18,26 +18,25 @@ import (
 	"acklast/internal/local/faults"
 )
 
-// What the provider beside the worker can do.
+// The abilities of the provider beside the worker.
 var (
 	able   = fakeprovider.Options{Deduplicates: true, LooksUp: true}
 	looks  = fakeprovider.Options{LooksUp: true}
 	unable = fakeprovider.Options{}
 )
 
-// reminders is a stack whose reminders go through a provider that can do what the options say.
+// reminders is a stack whose provider has the given abilities.
 func reminders(t *testing.T, can fakeprovider.Options) *embedded {
 	t.Helper()
 	return newEmbedded(t, func(c *local.Config) {
 		c.Provider = can
-		// A call may take what lies between the margins. On a busy machine 0.3 s would be no fault of the
-		// provider's.
+		// A call may take the time between the margins. On a busy machine 0.3 s would be too short, without a
+		// fault of the provider.
 		c.Settings.StartMargin = 1300 * time.Millisecond
 	})
 }
 
-// reminder describes a reminder of a subscription that wants it. Its recipient is its name, by which
-// the provider counts.
+// reminder describes a wanted reminder. Its recipient is its name, by which the provider counts.
 func (e *embedded) reminder(name string) reminder.Payload {
 	e.Helper()
 	p := reminder.Payload{
@@ -97,7 +96,7 @@ func (e *embedded) wantAccepted(p reminder.Payload, want int) []fakeprovider.Acc
 	return got
 }
 
-// busy is the process at work on the only invocation there is.
+// busy returns the process that runs the only invocation.
 func (e *embedded) busy() int {
 	if at := e.env.Invoking(); len(at) == 1 {
 		return at[0]
@@ -106,7 +105,7 @@ func (e *embedded) busy() int {
 	return 0
 }
 
-// The happy path, counted on the wire: two ledger calls and one read of the subscription.
+// The calls of the happy path: two to the ledger and one read of the subscription.
 func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 	e := reminders(t, unable)
 	p := e.reminder("plain")
@@ -121,7 +120,7 @@ func TestReminderTakesTwoLedgerCallsAndOneRead(t *testing.T) {
 		t.Errorf("entry %+v, acceptance %+v", got, a)
 	}
 
-	// A copy after the end asks nobody.
+	// A copy after the end makes no request to the provider.
 	sends, lookups := e.env.Provider().Requests()
 	e.remind(p, 1)
 	e.until("the copy is handled", func() bool { return e.tally.Of(key)[local.Duplicate] == 1 })
@@ -179,8 +178,8 @@ func TestReminderKilledAfterTheAcceptance(t *testing.T) {
 	}
 }
 
-// A worker is stopped in the middle of its call and outlives its lease. Another one completes; then the
-// first one wakes up.
+// A worker is stopped in the middle of its call and outlives its lease. Another one completes the job, and then
+// the first one goes on.
 func TestReminderOfAStoppedWorker(t *testing.T) {
 	needsEmbedded(t)
 	t.Parallel()
@@ -229,7 +228,7 @@ func TestReminderOfAStoppedWorker(t *testing.T) {
 }
 
 func TestFiftyConcurrentDeliveriesOfAReminder(t *testing.T) {
-	e := reminders(t, unable) // nobody but the ledger keeps them apart
+	e := reminders(t, unable) // only the ledger keeps them apart
 	e.env.Pause(job.Source)
 	p := e.reminder("copied")
 	key := e.remind(p, 50)
@@ -287,7 +286,7 @@ func TestReminderWaitsForTheRateLimit(t *testing.T) {
 	e.wantDLQ(0)
 }
 
-// What the business says no to is an answer: no attempt spent, nothing isolated.
+// A refusal by the business is an answer: it costs no attempt, and nothing is isolated.
 func TestRemindersThatAreNotSent(t *testing.T) {
 	e := reminders(t, unable)
 	type refused struct {
@@ -326,7 +325,7 @@ func TestRemindersThatAreNotSent(t *testing.T) {
 	e.wantDLQ(0)
 }
 
-// The provider never got the request, and by the time that is known nobody wants the reminder.
+// The provider never received the request. When that becomes known, the reminder has expired.
 func TestReminderExpiresDuringReconciliation(t *testing.T) {
 	e := reminders(t, able)
 	p := e.reminder("slow")
@@ -353,9 +352,9 @@ func TestReminderExpiresDuringReconciliation(t *testing.T) {
 	e.wantDLQ(0)
 }
 
-// The answer of the claim is lost after its commit. The SDK asks again, finds the claim and has to know
-// that it is its own: it is neither another's lease nor somebody's call of unknown end, which with this
-// provider would be a person's problem.
+// The answer to the claim is lost after its commit. The SDK repeats the call, finds the claim and has to
+// recognise its own write. It is neither another delivery's lease nor an earlier call of unknown outcome. With
+// this provider, the latter would need a person's decision.
 func TestReminderKnowsItsOwnClaim(t *testing.T) {
 	e := reminders(t, unable)
 	p := e.reminder("lost")

@@ -22,7 +22,7 @@ import (
 	"acklast/internal/local"
 )
 
-// A new user runs "acklast local" and types what it prints: a hold expires, a reminder is sent.
+// A new user runs "acklast local" and types the printed commands: a hold expires, a reminder is sent.
 func TestTheCommandsThatLocalPrints(t *testing.T) {
 	if deployed() || os.Getenv(envData) != "" {
 		t.Skip("runs an AWS of its own")
@@ -57,7 +57,7 @@ func TestTheCommandsThatLocalPrints(t *testing.T) {
 			user.aws(command)
 			run++
 		default:
-			// What is about to happen takes a moment: a user would look again.
+			// The result may take a moment: a user would look again.
 			var out string
 			var err error
 			wanted := wants(command)
@@ -81,7 +81,7 @@ func TestTheCommandsThatLocalPrints(t *testing.T) {
 	}
 }
 
-// wants is what a command has to say in the end.
+// wants is text that the command has to print in the end.
 func wants(command string) string {
 	switch {
 	case strings.HasPrefix(command, "bin/desk hold"):
@@ -121,7 +121,7 @@ func startLocal(t *testing.T, dir, root, stack string) (printed string) {
 		if err := cmd.Process.Signal(os.Interrupt); err != nil { // Ctrl-C
 			t.Error(err)
 		}
-		for line := range lines { // what is left of its output
+		for line := range lines { // the rest of its output
 			_, _ = fmt.Fprintln(logs, line)
 		}
 		reading.Wait()
@@ -168,7 +168,7 @@ func (u *terminal) variable(name string) string {
 
 var option = regexp.MustCompile(`--(table-name|item|key) ('[^']*'|\S+)`)
 
-// aws does what the AWS CLI would: it reads or puts the item that the command names.
+// aws replaces the AWS CLI: it reads or puts the item that the command names.
 func (u *terminal) aws(command string) {
 	u.t.Helper()
 	options := map[string]string{}

@@ -1,5 +1,5 @@
-// Package env reads a configuration from environment variables and collects everything that is wrong
-// with it, so that one start shows all of it. A variable that is not set leaves the default as it is.
+// Package env reads a configuration from environment variables and collects all errors, so that one start shows
+// all of them. A variable that is not set keeps the default.
 package env
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Reader reads variables. Its zero value is of no use; New makes one.
+// Reader reads variables. New makes one; the zero value cannot be used.
 type Reader struct {
 	getenv func(string) string
 	errs   []error
@@ -19,10 +19,10 @@ type Reader struct {
 // New returns a reader of the given environment.
 func New(getenv func(string) string) *Reader { return &Reader{getenv: getenv} }
 
-// Err returns everything that was wrong, in one error, or nil.
+// Err returns all errors as one, or nil.
 func (r *Reader) Err() error { return errors.Join(r.errs...) }
 
-// Check notes a sentence about what is wrong unless ok.
+// Check records an error unless ok.
 func (r *Reader) Check(ok bool, format string, args ...any) {
 	if !ok {
 		r.errs = append(r.errs, fmt.Errorf(format, args...))
@@ -39,7 +39,7 @@ func (r *Reader) Required(name string) string {
 	return v
 }
 
-// Count returns a whole number of at least the given one.
+// Count returns a whole number that is not below least, or fallback if the variable is not set.
 func (r *Reader) Count(name string, least, fallback int) int {
 	v := r.getenv(name)
 	if v == "" {
@@ -50,7 +50,8 @@ func (r *Reader) Count(name string, least, fallback int) int {
 	return n
 }
 
-// Duration returns a duration in Go's form, such as 30s, of at least the given one.
+// Duration returns a duration in Go's form, such as 30s, that is not below least, or fallback if the variable
+// is not set.
 func (r *Reader) Duration(name string, least, fallback time.Duration) time.Duration {
 	v := r.getenv(name)
 	if v == "" {
@@ -66,7 +67,7 @@ func (r *Reader) Duration(name string, least, fallback time.Duration) time.Durat
 	return d
 }
 
-// Positive is the least duration for one that must be above zero.
+// Positive is the least duration above zero.
 const Positive = time.Duration(1)
 
 // Bool returns true or false; not set is false.

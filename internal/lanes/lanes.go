@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -228,26 +229,30 @@ func (c *Client) Send(ctx context.Context, to job.Queue, moves []Move) []error {
 	return errs
 }
 
-// outgoing returns the attributes a message is sent with, ours among them if it fits, and the
-// message's size with them.
-func outgoing(m job.Message) (map[string]types.MessageAttributeValue, int) {
-	count, size := senderSize(m)
-	own, ok := ownAttribute(m)
-	if ok {
-		count++
-		size += attributeSize(job.MemoryAttribute, own)
+// Outgoing returns the attributes a message is sent with, ours among them if it fits.
+func Outgoing(m job.Message) map[string]job.Attribute {
+	attrs := maps.Clone(m.Attributes)
+	delete(attrs, job.MemoryAttribute)
+	if own, ok := ownAttribute(m); ok {
+		if attrs == nil {
+			attrs = make(map[string]job.Attribute, 1)
+		}
+		attrs[job.MemoryAttribute] = own
 	}
-	if count == 0 {
+	return attrs
+}
+
+// outgoing returns the attributes of Outgoing in SQS's form, and the message's size with them.
+func outgoing(m job.Message) (map[string]types.MessageAttributeValue, int) {
+	size := len(m.Body)
+	all := Outgoing(m)
+	if len(all) == 0 {
 		return nil, size
 	}
-	attrs := make(map[string]types.MessageAttributeValue, count)
-	for name, a := range m.Attributes {
-		if name != job.MemoryAttribute {
-			attrs[name] = attributeValue(a)
-		}
-	}
-	if ok {
-		attrs[job.MemoryAttribute] = attributeValue(own)
+	attrs := make(map[string]types.MessageAttributeValue, len(all))
+	for name, a := range all {
+		attrs[name] = attributeValue(a)
+		size += attributeSize(name, a)
 	}
 	return attrs, size
 }

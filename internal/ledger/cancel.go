@@ -35,10 +35,8 @@ func (r Rules) Cancel(e Entry, d job.Delivery, decision Decision) (Entry, error)
 	}
 	e = e.Open(d).release().resolve()
 	e.Status, e.Outcome, e.RetryAt, e.Decided = Terminal, Cancelled, time.Time{}, ""
-	e.FinalAt, e.TTL = decision.At, decision.At.Add(r.Retention)
-	if e.Due.After(decision.At) {
-		e.TTL = e.Due.Add(r.Retention)
-	}
+	e.FinalAt = decision.At
+	e = r.keep(e, later(decision.At, d.Envelope.NotBefore))
 	decision.What = Cancel
 	e.Decisions = append(append(make([]Decision, 0, len(e.Decisions)+1), e.Decisions...), decision)
 	return e, nil

@@ -184,7 +184,8 @@ func (r Rules) Decide(e Entry, decision Decision) (Entry, error) {
 			e.Status, e.Outcome = Terminal, "dropped, decided by hand"
 		}
 		e = e.resolve()
-		e.FinalAt, e.TTL, e.Decided = decision.At, decision.At.Add(r.Retention), ""
+		e.FinalAt, e.Decided = decision.At, ""
+		e = r.keep(e, decision.At)
 	default:
 		return refuse("%q is none of %s, %s, %s", decision.What, Sent, NotSent, Drop)
 	}

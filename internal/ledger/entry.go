@@ -35,8 +35,8 @@ const Format = 1
 // MaxHistory is how many events an entry keeps; older ones are dropped.
 const MaxHistory = 20
 
-// maxEventError is how much of an error's text an event keeps, in bytes: its beginning tells it from others,
-// the last error is whole in LastError, and each write costs by the entry's size.
+// maxEventError is the most bytes of an error's text that an event keeps. Its beginning is enough to tell it
+// from others. LastError has the last error completely. Each write costs by the entry's size.
 const maxEventError = 100
 
 // EventKind is the kind of an Event.
@@ -98,6 +98,11 @@ type Entry struct {
 	TimeBudget time.Duration `json:"timeBudget,omitzero"`
 	// RetryAt is the earliest time of the next attempt; zero before the first failure.
 	RetryAt time.Time `json:"retryAt,omitzero"`
+
+	// ScheduledUntil is the latest due time for which a schedule may bring the job's message back, ScheduleName the
+	// schedule that was made last. The entry outlives that time, whatever becomes of the job before.
+	ScheduledUntil time.Time `json:"scheduledUntil,omitzero"`
+	ScheduleName   string    `json:"scheduleName,omitzero"`
 
 	LastClass job.Class `json:"lastClass,omitzero"`
 	LastError string    `json:"lastError,omitzero"`

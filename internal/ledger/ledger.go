@@ -123,9 +123,9 @@ func (e Entry) resolve() Entry {
 	return e
 }
 
-// keep moves the entry's TTL on. A copy of the job may come as late as its due time or its retry.
+// keep moves the entry's TTL on. A copy of the job may come as late as its due time, its retry or a schedule.
 func (r Rules) keep(e Entry, now time.Time) Entry {
-	e.TTL = later(later(now, e.RetryAt), e.Due).Add(r.Retention)
+	e.TTL = later(later(now, e.RetryAt), later(e.Due, e.ScheduledUntil)).Add(r.Retention)
 	return e
 }
 
@@ -221,12 +221,26 @@ type Completion struct {
 	Now time.Time
 	// Token is the delivery's owner token.
 	Token string
+	// Covers is the time from which the retention in the entry's TTL counts. An entry that is scheduled until a
+	// later time refuses the completion: see Keep.
+	Covers time.Time
 }
 
 // Complete returns the completion of a delivery's job.
 func (r Rules) Complete(d job.Delivery, status Status, outcome string, now time.Time) Completion {
 	e, _ := r.Finish(Entry{}, d, status, outcome, now) // an absent entry never refuses
-	return Completion{Entry: e, Now: now, Token: d.Token}
+	return Completion{Entry: e, Now: now, Token: d.Token, Covers: later(now, e.Due)}
+}
+
+// Keep returns the completion with a TTL that outlives what the found entry is scheduled until. short is false if
+// it did already.
+func (c Completion) Keep(found Entry) (kept Completion, short bool) {
+	if !found.ScheduledUntil.After(c.Covers) {
+		return c, false
+	}
+	c.Entry.TTL = c.Entry.TTL.Add(found.ScheduledUntil.Sub(c.Covers))
+	c.Covers = found.ScheduledUntil
+	return c, true
 }
 
 // Accepts says whether the entry allows a completion at now: it is neither final nor isolated, and no retry

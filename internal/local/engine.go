@@ -201,9 +201,9 @@ func (a *AWS) Close() error {
 // front gives the engine a fixed port, because the engine picks its own. It also answers the requests that the
 // engine does not know.
 type front struct {
-	url      string
-	mappings atomic.Pointer[http.Handler]
-	close    func()
+	url   string
+	own   atomic.Pointer[http.ServeMux] // nil until the environment has started
+	close func()
 }
 
 // qualify splits a function's name with its alias, as the AWS CLI takes it ("name:alias"), into the two that the
@@ -249,8 +249,8 @@ func serveFront(port int, target string) (*front, error) {
 	}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if h := f.mappings.Load(); h != nil && strings.HasPrefix(r.URL.Path, mappingsPath) {
-				(*h).ServeHTTP(w, r)
+			if own := f.own.Load(); own != nil && (strings.HasPrefix(r.URL.Path, mappingsPath) || strings.HasPrefix(r.URL.Path, schedulesPath)) {
+				own.ServeHTTP(w, r)
 				return
 			}
 			engine.ServeHTTP(w, r)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +108,7 @@ type Environment struct {
 	worker    *function
 	functions []*function // all, the worker first
 	pollers   map[job.Queue]*poller
+	schedules *schedules
 	grace     time.Duration
 
 	stopPolling, stopInvoking context.CancelFunc
@@ -148,6 +150,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	ofKinds := providerEnvironment(e.provider, c.Provider, c.Settings)
 	maps.Copy(ofKinds, c.Environment)
 	env := maps.Clone(ofKinds)
+	maps.Copy(env, worker.ScheduleEnvironment("arn:aws:iam::000000000000:role/"+a.names.SchedulerRole, a.arns.DLQ))
 	maps.Copy(env, c.WorkerEnv(a.urls))
 	functions := []Function{{
 		Name: a.names.WorkerFunction, Binary: c.WorkerBinary,
@@ -162,6 +165,11 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 			Timeout: c.Redrive.Timeout, MemoryMB: redriveMemoryMB, Processes: 2, Env: env,
 		})
 	}
+	e.schedules = newSchedules(a.names.ScheduleGroup, a.urls.DLQ, a.direct, c.Log)
+	own := http.NewServeMux()
+	e.schedules.routes(own)
+	e.mappings(own)
+	e.front.own.Store(own)
 	for _, f := range append(functions, c.Functions...) {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
 		if err != nil {
@@ -171,8 +179,6 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	}
 	e.worker = e.functions[0]
 	e.poll(c)
-	mappings := e.mappings()
-	e.front.mappings.Store(&mappings)
 	return e, nil
 }
 
@@ -230,6 +236,7 @@ func (e *Environment) poll(c Config) {
 	for _, p := range e.pollers {
 		e.polling.Go(func() { p.run(polling, invoking) })
 	}
+	e.polling.Go(func() { e.schedules.run(polling) })
 }
 
 // Close stops receiving, lets invocations finish for the grace of the Config, kills every process

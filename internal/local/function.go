@@ -1,7 +1,6 @@
 package local
 
 import (
-	"acklast/internal/topology"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"acklast/internal/topology"
 )
 
 const (
@@ -48,6 +49,8 @@ type Function struct {
 	EndpointFor func(endpoint string) string
 
 	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
+	// scheduler is the endpoint of EventBridge Scheduler, which the engine does not fire; "" means endpoint.
+	scheduler string
 }
 
 // function is a running Function.
@@ -82,6 +85,9 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	}
 	if f.EndpointFor != nil {
 		f.endpoint = f.EndpointFor(a.endpoint)
+	}
+	if a.front != nil {
+		f.scheduler = a.front.url
 	}
 	if f.EnvFor != nil {
 		env := maps.Clone(f.Env)
@@ -163,6 +169,9 @@ func (f Function) environment(process int) []string {
 		"AWS_CONFIG_FILE":             "/dev/null",
 		"AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
 		"AWS_EC2_METADATA_DISABLED":   "true",
+	}
+	if f.scheduler != "" {
+		env["AWS_ENDPOINT_URL_SCHEDULER"] = f.scheduler
 	}
 	maps.Copy(env, f.Env)
 	list := make([]string, 0, len(env))

@@ -22,8 +22,7 @@ type mapping struct {
 // mappings serves the part of Lambda's API that controls the pollers: it lists, enables and disables event
 // source mappings. The engine does not know our pollers, so it cannot answer. Thus a lane is paused here as it
 // is on AWS. A mapping's UUID is the name of its lane.
-func (e *Environment) mappings() http.Handler {
-	mux := http.NewServeMux()
+func (e *Environment) mappings(mux *http.ServeMux) {
 	list := func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]any{
 			"EventSourceMappings": []mapping{e.mapping(job.Source), e.mapping(job.Recovery)},
@@ -49,7 +48,6 @@ func (e *Environment) mappings() http.Handler {
 		}
 		reply(w, http.StatusAccepted, e.mapping(lane))
 	})
-	return mux
 }
 
 func (e *Environment) mapping(lane job.Queue) mapping {

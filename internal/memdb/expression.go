@@ -19,8 +19,8 @@ import (
 //	operand   := path | :v | size(path) | if_not_exists(path, value) | list_append(value, value) | "(" … ")"
 //	path      := name { .name | [index] }
 
-// names and values are the placeholders of one request. All its expressions share them, and one that no
-// expression uses is refused, as DynamoDB does.
+// names and values are the placeholders of one request. All its expressions share them. A placeholder that no
+// expression uses is refused, as in DynamoDB.
 type placeholders struct {
 	names  map[string]string
 	values map[string]Value
@@ -41,7 +41,7 @@ func (p *placeholders) check() error {
 	return nil
 }
 
-// predicate is a condition, ready to be asked of an item. An absent item is nil.
+// predicate is a condition on an item. An absent item is nil.
 type predicate func(it Item) bool
 
 // operand is a value that an item gives, ok if it does.
@@ -88,7 +88,7 @@ func (p path) get(it Item) (Value, bool) {
 	return v, ok
 }
 
-// parser reads one expression. The first error stands.
+// parser reads one expression. It keeps the first error.
 type parser struct {
 	what   string
 	tokens []string
@@ -162,7 +162,7 @@ func (p *parser) end() error {
 	return p.err
 }
 
-// condition reads a whole condition; an empty one holds always.
+// condition reads a whole condition; an empty one is always true.
 func condition(what string, text *string, ph *placeholders) (predicate, error) {
 	if text == nil {
 		return func(Item) bool { return true }, nil
@@ -196,7 +196,7 @@ func (p *parser) not() predicate {
 		return func(it Item) bool { return !c(it) }
 	}
 	if p.peek() == "(" {
-		// An operand in brackets, or a condition: the latter, unless a comparison follows the bracket.
+		// A bracket opens an operand if a comparison follows it, and otherwise a condition.
 		start := p.at
 		p.next()
 		c := p.or()

@@ -38,7 +38,7 @@ func (db *DB) Do(r *http.Request) (*http.Response, error) {
 	return response(r, http.StatusOK, encode(a)), nil
 }
 
-// encode writes JSON. Nothing here can fail to be written.
+// encode writes JSON. Encoding these values cannot fail.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

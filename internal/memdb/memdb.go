@@ -1,11 +1,11 @@
 // Package memdb is DynamoDB in memory, for tests that need neither a port nor another process. It answers
 // the SDK's own client, through the client's HTTP interface.
 //
-// It promises what the ledger and its kinds rely on: conditional writes and transactions are atomic and
-// happen one after the other, a refused condition returns the item that it met, a repeated transaction is
-// known by its ClientRequestToken, numbers are exact, and a request that DynamoDB's documentation forbids is
-// refused. What it does not know it refuses by name and never ignores: parallel scans, PartiQL, legacy
-// parameters, and keys that are no strings. It neither throttles nor checks permissions, has no
+// It keeps the promises that the ledger and its kinds rely on. Conditional writes and transactions are atomic
+// and happen one after the other. A refused condition returns the item that failed it. A repeated transaction
+// is recognised by its ClientRequestToken. Numbers are exact. A request that DynamoDB's documentation forbids
+// is refused. Features that it does not have are refused by name and never ignored: parallel scans, PartiQL,
+// legacy parameters, and keys that are not strings. It neither throttles nor checks permissions, has no
 // reserved words, and transactions never conflict.
 package memdb
 
@@ -31,12 +31,13 @@ type DB struct {
 type Call struct {
 	// Table is the table's name, Action the IAM action, such as "dynamodb:UpdateItem".
 	Table, Action string
-	// Wrote says that the item was written: its condition, and those of its transaction, held.
+	// Wrote says that the item was written: its condition was true, and so were all conditions of its
+	// transaction.
 	Wrote bool
-	// Transaction numbers the transaction that it was part of, from 1; zero for a single write or a read.
+	// Transaction is the number of the item's transaction, from 1; zero for a single write or a read.
 	Transaction int
-	// Overwrote says that the write changed an attribute that existed, on no condition and without regard
-	// to what it was.
+	// Overwrote says that the write changed an existing attribute without a condition, and that the new value
+	// does not depend on the old one.
 	Overwrote bool
 	// Key is the item's key, for people.
 	Key string
@@ -60,7 +61,7 @@ func (db *DB) CreateTable(name, partition, sort string) {
 	db.tables[name] = &table{name: name, partition: partition, sort: sort, items: map[key]Item{}}
 }
 
-// Calls returns what was called since Calls was last called.
+// Calls returns the calls since it was last called.
 func (db *DB) Calls() []Call {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -117,7 +118,7 @@ func (k key) compare(other key) int {
 	return cmp.Or(strings.Compare(k.partition, other.partition), strings.Compare(k.sort, other.sort))
 }
 
-// keyOf reads the key of an item, or of a request's Key when whole says that it has nothing else.
+// keyOf reads the key of an item, or of a request's Key if whole says that it has no other attribute.
 func (t *table) keyOf(it Item, whole bool) (key, error) {
 	var k key
 	var err error
@@ -154,15 +155,15 @@ type write struct {
 	key       key
 	action    string
 	condition predicate
-	returns   bool // the item that a refused condition met
+	returns   bool // the item that failed a condition
 	apply     func(old Item) (Item, error)
-	// unconditional says that there is no condition, overwrites that an attribute is set without regard to
-	// what it was.
+	// unconditional says that there is no condition. overwrites says that an attribute gets a value that does
+	// not depend on its old one.
 	unconditional bool
 	overwrites    func(old Item) bool
 }
 
-// judge says what the write would make of the table. Its error is a fault.
+// judge returns the item that the write would make. Its error is a fault.
 func (w *write) judge() (next Item, err error) {
 	old := w.table.items[w.key]
 	if !w.condition(old) {
@@ -205,7 +206,7 @@ func (w *write) commit(next Item, transaction int) Call {
 
 const actionCheck = "dynamodb:ConditionCheckItem"
 
-// refused is the call of a write that was not made.
+// refused is the call of a refused write.
 func (w *write) refused() Call {
 	return Call{Table: w.table.name, Action: w.action, Key: w.key.String()}
 }

@@ -16,8 +16,8 @@ import (
 	"acklast/internal/memdb"
 )
 
-// What the ledger's store asks of a DynamoDB is tested in internal/dynamo, by the tests that all engines
-// pass. The tests here are about the rest of what DynamoDB documents of expressions and requests.
+// The tests of internal/dynamo, which every engine passes, cover the requests of the ledger's store. The tests
+// here cover the rest of DynamoDB's documentation of expressions and requests.
 
 type item = map[string]types.AttributeValue
 
@@ -60,7 +60,7 @@ func newTable(t *testing.T) (*memdb.DB, *dynamodb.Client) {
 	return db, c
 }
 
-// used are the values that an expression mentions; one that is not mentioned would be refused.
+// used returns the values that an expression mentions, because others would be refused.
 func used(expression string) item {
 	all := item{
 		":seven": num("7"), ":eight": num("8"), ":ten": num("10.0"), ":hello": text("hello"), ":hel": text("hel"), ":x": text("x"), ":z": text("z"),
@@ -174,7 +174,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// changes says what differs between two items.
+// changes describes how two items differ.
 func changes(before, after item) string {
 	var all []string
 	for _, name := range []string{"a", "c", "list", "m", "map", "n", "none", "nums", "s", "set", "yes"} {
@@ -221,7 +221,7 @@ func show(v types.AttributeValue) string {
 	return string(b)
 }
 
-// What DynamoDB documents as an error is one here, and changes nothing.
+// A request that DynamoDB documents as an error is refused here too, and changes nothing.
 func TestRefusals(t *testing.T) {
 	update := func(expression string, names map[string]string, values item) func(*dynamodb.Client) error {
 		return func(c *dynamodb.Client) error {

@@ -48,7 +48,7 @@ func (db *DB) scan(operation string, in request) (answer, error) {
 	a := answer{Items: []Item{}}
 	scanned := 0
 	for _, r := range rows {
-		// A key's condition is asked of the key alone: it may name nothing else.
+		// A condition on the key may name only the key's attributes.
 		if !ofKey(r.key) {
 			continue
 		}
@@ -72,7 +72,7 @@ func (db *DB) scan(operation string, in request) (answer, error) {
 	return a, nil
 }
 
-// row is an item as a table or an index has it: under a key, and in the order of values.
+// row is an item in a table or an index, with its key and its place in the order.
 type row struct {
 	item   Item
 	key    Item
@@ -81,7 +81,7 @@ type row struct {
 
 func (r row) compare(other row) int { return slices.Compare(r.values, other.values) }
 
-// rows returns the items of a table, or those that an index has.
+// rows returns the items of a table, or those of an index.
 func (t *table) rows(index string) ([]row, error) {
 	var rows []row
 	if _, err := t.row(index, nil); err != nil {
@@ -95,7 +95,7 @@ func (t *table) rows(index string) ([]row, error) {
 	return rows, nil
 }
 
-// row reads the keys of an item. Its error says that the index is not there, or that the item is not in it.
+// row reads the keys of an item. Its error says that the index does not exist, or that the item is not in it.
 func (t *table) row(index string, it Item) (row, error) {
 	names := []string{t.partition, t.sort}
 	if index != "" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// request has the parameters of every request and of every item of one. One that is not here is refused.
+// request has all known parameters of a request and of its items. An unknown parameter is refused.
 type request struct {
 	TableName                           string
 	Key, Item                           Item
@@ -56,7 +56,7 @@ type answer struct {
 
 type keyElement struct{ AttributeName, KeyType string }
 
-// indexSchema is a global secondary index. It always has all attributes, whatever it is said to project.
+// indexSchema is a global secondary index. It always holds all attributes, whatever its projection.
 type indexSchema struct {
 	IndexName  string
 	KeySchema  []keyElement
@@ -65,7 +65,7 @@ type indexSchema struct {
 
 type attributeDefinition struct{ AttributeName, AttributeType string }
 
-// reason is why one item of a transaction kept it from being written.
+// reason says why one item of a transaction stopped the transaction.
 type reason struct {
 	Code    string
 	Message string `json:",omitempty"`

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// change is one clause of an update expression, ready to be applied. It reads from the item as it was
-// before the update and writes to the one that the update makes.
+// change is one clause of an update expression. It reads from the item as it was before the update and writes
+// to the new one.
 type change struct {
 	at    path
 	apply func(before, after Item) error
@@ -43,7 +43,7 @@ func update(text string, ph *placeholders) ([]change, error) {
 			}
 		}
 	}
-	// Elements of a list are removed from its end, so that an index means what it meant before.
+	// Remove elements of a list from its end, so that the other indexes keep their meaning.
 	slices.SortStableFunc(changes, func(a, b change) int { return b.at[len(b.at)-1].index - a.at[len(a.at)-1].index })
 	return changes, nil
 }
@@ -87,7 +87,7 @@ func (p *parser) change(clause string) change {
 	return change{at: at}
 }
 
-// mentions says whether the tokens since start name the attribute that the path begins with.
+// mentions says whether one of the tokens since start is the name of the path's first attribute.
 func (p *parser) mentions(start int, at path) bool {
 	for _, t := range p.tokens[start:min(p.at, len(p.tokens))] {
 		if t == at[0].name || p.names[t] == at[0].name {
@@ -142,7 +142,7 @@ func add(x, y Value, subtract bool) (Value, error) {
 	return numberValue(new(big.Rat).Add(a, b)).check()
 }
 
-// combine is ADD and DELETE. It returns nil when nothing is left of a set.
+// combine applies ADD and DELETE. It returns nil if a set becomes empty.
 func combine(clause string, old Value, exists bool, v Value) (*Value, error) {
 	switch {
 	case clause == "ADD" && v.N != nil:

@@ -13,8 +13,7 @@ import (
 // Item is an item, or a map within one.
 type Item map[string]Value
 
-// Value is an attribute's value in the form in which DynamoDB's protocol writes it. Exactly one field is
-// set.
+// Value is an attribute's value in the form of DynamoDB's protocol. Exactly one field is set.
 type Value struct {
 	S    *string  `json:"S,omitempty"`
 	N    *string  `json:"N,omitempty"`
@@ -53,7 +52,7 @@ func (v Value) kind() string {
 	return "B"
 }
 
-// check refuses what DynamoDB would refuse to store, and brings numbers into one form.
+// check refuses values that DynamoDB would not store, and gives numbers one form.
 func (v Value) check() (Value, error) {
 	switch v.kind() {
 	case "N":
@@ -134,7 +133,7 @@ func copyValue(v Value) Value {
 		}
 		return Value{L: &l}
 	}
-	return v // nobody writes into scalars and sets
+	return v // scalars and sets are never written into
 }
 
 // maxDigits is the precision of DynamoDB's numbers.
@@ -153,7 +152,7 @@ func number(s string) (*big.Rat, error) {
 }
 
 func decimal(n *big.Rat) string {
-	precision, _ := n.FloatPrec() // exact, since every number here was read from a decimal or added up from some
+	precision, _ := n.FloatPrec() // exact: every number here was read as a decimal, or is a sum of such numbers
 	return n.FloatString(precision)
 }
 
@@ -212,7 +211,7 @@ func text(v Value) (string, error) {
 	return *v.S, nil
 }
 
-// fault is an error that the protocol carries.
+// fault is an error in the form of the protocol.
 type fault struct {
 	code, message string
 	item          Item

@@ -1,13 +1,14 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/lanes"
-	"acklast/internal/ledger"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
 )
 
 // maxDiscards is how many messages one request discards or decides: each discarded one is read whole into the audit.

@@ -14,7 +14,7 @@ const (
 	MetricCensusOldestAge = "CensusOldestAge"
 	// MetricCensusDeleted counts isolated jobs whose message SQS deleted in the last day.
 	MetricCensusDeleted = "CensusDeleted"
-	// MetricCensusUnrecorded counts messages on the DLQ that no isolated entry accounts for.
+	// MetricCensusUnrecorded counts messages on the DLQ beyond the number of isolated entries.
 	MetricCensusUnrecorded = "CensusUnrecorded"
 	// MetricCensusMissing counts isolated jobs without a message.
 	MetricCensusMissing = "CensusMissing"
@@ -25,7 +25,7 @@ const (
 	unitSeconds = "Seconds"
 )
 
-// Census is what a census counted.
+// Census is the result of a census.
 type Census struct {
 	Jobs                         int
 	Classes                      map[job.Class]int
@@ -45,7 +45,7 @@ var DaysLeft = []struct {
 	From int
 }{{"0", 0}, {"1-2", 1}, {"3-6", 3}, {"7+", 7}}
 
-// Census writes the metrics of a census, also those that are zero: each is a state, not an event.
+// Census writes the metrics of a census, also zeros: each metric is a state, not an event.
 func (p *RedriveRecorder) Census(c Census) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,7 +40,7 @@ func TestCensusMetrics(t *testing.T) {
 		"daysLeft=0,stack=acklast CensusJobs": 1, "daysLeft=1-2,stack=acklast CensusJobs": 2,
 		"daysLeft=3-6,stack=acklast CensusJobs": 2, "daysLeft=7+,stack=acklast CensusJobs": 5,
 	}
-	// What is zero is written too, so that a state that is over does not stay.
+	// Zeros are written too, so that the last figure does not stay when a state is over.
 	for _, class := range telemetry.Classes {
 		want["class="+string(class)+",stack=acklast CensusJobs"] = 0
 	}

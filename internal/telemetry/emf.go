@@ -82,8 +82,8 @@ func (t *times) values() []values {
 	return []values{{MetricTerminalLatency, unitMilliseconds, t.latency}, {MetricLateness, unitMilliseconds, t.lateness}}
 }
 
-// lines appends the lines of one set of dimension values: one, and further ones while a metric has
-// more values than fit. The counts stand in the first only. Nothing to say makes no line.
+// lines appends the lines of one set of dimension values: one line, and more if a metric has more values than
+// fit. Only the first line has the counts. Without values there is no line.
 func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []values) {
 	for {
 		more := false
@@ -101,9 +101,9 @@ func (r *Recorder) lines(now time.Time, dims []dimension, cs []count, vs []value
 	}
 }
 
-// line appends one EMF document. It has no level: for Lambda's filter it then counts as INFO, which passes,
-// since the stack leaves that filter at INFO or below and the logger drops what is not to be logged. A level
-// would mislead: no invocation has a fatal error because it has metrics.
+// line appends one EMF document. It has no level, so Lambda's filter treats it as INFO. It passes that filter,
+// since the stack sets the filter to INFO or below, and the logger itself drops lines below its level. A level
+// such as FATAL would mislead: metrics are not errors.
 func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values) {
 	b := r.buf
 	b = append(b, `{"_aws":{"Timestamp":`...)
@@ -157,7 +157,7 @@ func (r *Recorder) line(now time.Time, dims []dimension, cs []count, vs []values
 	r.buf = b
 }
 
-// number appends a value, with an exponent only where its digits would fill the line.
+// number appends a value. It uses an exponent only for values with very many digits.
 func number(b []byte, n float64) []byte {
 	if math.Abs(n) < 1e15 {
 		return strconv.AppendFloat(b, n, 'f', -1, 64)
@@ -178,7 +178,7 @@ func name(b []byte, key string) []byte {
 }
 
 func quote(b []byte, s string) []byte {
-	// The only error is about bytes that are not UTF-8; they are replaced, which is good enough.
+	// The only possible error is about bytes that are not UTF-8; replacing them is good enough.
 	b, _ = jsontext.AppendQuote(b, s)
 	return b
 }

@@ -27,8 +27,8 @@ func NewRedriveRecorder(w io.Writer, stack string, now func() time.Time) *Redriv
 	return &RedriveRecorder{r: NewRecorder(w, stack, now)}
 }
 
-// Redriven writes what one cohort, or the end of a run, came to. Metrics that cannot be written are
-// lost, as they are for the worker.
+// Redriven writes the counts of one cohort, or of the end of a run. Metrics that cannot be written are lost, as
+// in the worker.
 func (p *RedriveRecorder) Redriven(moved, failed, stopped int) {
 	if moved+failed+stopped == 0 {
 		return

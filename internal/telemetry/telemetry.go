@@ -1,8 +1,8 @@
-// Package telemetry writes what operators see of the worker: structured log lines and CloudWatch
+// Package telemetry writes the worker's output for operators: structured log lines and CloudWatch
 // metrics, both as JSON lines on the function's output.
 //
 // Metrics use CloudWatch's embedded metric format (EMF): the function prints a line, CloudWatch
-// makes metrics of it, and no call is spent. They are gathered for one invocation and written by
+// makes metrics of it, and no call is needed. They are collected for one invocation and written by
 // Flush, one line for each set of dimension values. All are in the namespace "acklast":
 //
 //	dimensions               metrics                                           unit
@@ -17,16 +17,20 @@
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
 //
-// TerminalLatency runs from when a job was due to when it became final; Lateness from its deadline,
-// and only for jobs that became final after it, so that its sample count is their number. Both are
-// rounded up to whole milliseconds. LedgerOutage counts deliveries that the ledger's trouble handed back,
-// ExpiredByOutage jobs that expired after that, Copies deliveries of isolated jobs that lift nothing, and
-// Conflicts deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused. AllLeft counts invocations of which every record was left. The
-// class is "none" where nothing failed. The counts by stack alone are written as zero too, so that
-// an alarm on one of them recovers as soon as there is traffic; the others only when they are not
-// zero. An invocation of which nothing was observed writes nothing.
+// TerminalLatency is the time from when a job was due until it became final. Lateness is the time from its
+// deadline until then. It exists only for jobs that became final after their deadline, so its sample count is
+// their number. Both are rounded up to whole milliseconds.
 //
-// A Tally reads the log lines back and counts outcomes by job, for demos, tests and benchmarks.
+// LedgerOutage counts deliveries that were handed back because of the ledger's trouble, and ExpiredByOutage
+// jobs that expired after that. Copies counts deliveries that are copies of isolated jobs, and Conflicts
+// deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused.
+// AllLeft counts invocations of which every record was left.
+//
+// The class is "none" if nothing failed. The counts by stack alone are written as zero too, so that an alarm on
+// one of them recovers as soon as there is traffic. The other counts are written only if they are not zero. An
+// invocation without observations writes nothing.
+//
+// The Tally of internal/local reads the log lines back and counts outcomes by job.
 package telemetry
 
 import (
@@ -102,10 +106,10 @@ func (c *counts) add(o job.Outcome) {
 	}
 }
 
-// Observation is what became of one delivery.
+// Observation is the result of one delivery.
 type Observation struct {
-	// Kind is the name of a registered kind. Whoever observes maps every other name to KindUnknown:
-	// a sender must not be able to create metrics.
+	// Kind is the name of a registered kind. The caller maps every other name to KindUnknown, because a sender
+	// must not be able to create metrics.
 	Kind    string
 	Lane    job.Queue
 	Outcome job.Outcome
@@ -113,32 +117,33 @@ type Observation struct {
 	Class job.Class
 	// Duplicate says that the job was found final.
 	Duplicate bool
-	// Outage says that the ledger's trouble handed the delivery back, ExpiredByOutage that the job expired
-	// after it did.
+	// Outage says that the delivery was handed back because of the ledger's trouble. ExpiredByOutage says that
+	// the job expired after that.
 	Outage, ExpiredByOutage bool
-	// Copy says that the delivery is a copy of an isolated job, Conflict that its payload is not its job's.
+	// Copy says that the delivery is a copy of an isolated job. Conflict says that its payload is not its
+	// job's.
 	Copy, Conflict bool
 	// Paused says that the delivery waits because its kind is paused.
 	Paused bool
 
-	// Final says that this delivery made the job final. Only then are the times below looked at.
+	// Final says that this delivery made the job final. The times below are used only then.
 	Final bool
-	// TerminalLatency is how long after it was due the job became final. Clocks that differ may make
-	// it negative, which counts as zero.
+	// TerminalLatency is the time from the job's due time until it became final. A negative value, from clocks
+	// that differ, counts as zero.
 	TerminalLatency time.Duration
-	// Lateness is how long after its deadline the job became final; zero or less when it was not
-	// late or has no deadline.
+	// Lateness is the time from the job's deadline until it became final; zero or less if it was not late or
+	// has no deadline.
 	Lateness time.Duration
 }
 
-// Recorder gathers the metrics of one invocation after the other. It is safe for concurrent use.
+// Recorder collects the metrics of one invocation after the other. It is safe for concurrent use.
 type Recorder struct {
 	w     io.Writer
 	stack string
 	now   func() time.Time
 
 	mu sync.Mutex
-	// Few distinct values each, so looking through a slice beats a map; all are reused.
+	// There are few distinct values of each, so searching a slice is faster than a map. All slices are reused.
 	series  []series
 	classes []classCount
 	kinds   []kindTimes
@@ -173,7 +178,7 @@ type classCount struct {
 type kindTimes struct {
 	kind  string
 	times times
-	// own are the metrics that the kind declared and used since the process began.
+	// own are the metrics that kinds declare and have used since the process began.
 	own []values
 }
 
@@ -268,8 +273,8 @@ func (r *Recorder) kindOf(kind string) *kindTimes {
 	return &r.kinds[len(r.kinds)-1]
 }
 
-// Own records a value of a metric that a kind declared. It drops a value that CloudWatch would not take,
-// which is one that is no number or beyond its range, and then returns false.
+// Own records a value of a metric that a kind declared. It drops a value that CloudWatch does not accept,
+// because it is not a number or is out of range, and then returns false.
 func (r *Recorder) Own(kind string, m job.Metric, value float64) (recorded bool) {
 	if !(math.Abs(value) <= maxValue) { // NaN fails every comparison
 		return false
@@ -288,7 +293,7 @@ func (r *Recorder) Own(kind string, m job.Metric, value float64) (recorded bool)
 	return true
 }
 
-// Conflict counts a ledger write that lost against a conflicting one and was tried again or given up.
+// Conflict counts a ledger write that lost to a conflicting one, whether it was tried again or given up.
 func (r *Recorder) Conflict() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,8 +307,8 @@ func (r *Recorder) BatchFailures(n int) {
 	r.failures += int64(n)
 }
 
-// Flush writes what was gathered, in one call, and starts afresh. Metrics that could not be written
-// are lost: writing them again could count them twice.
+// Flush writes the collected metrics in one call, and starts again. Metrics that cannot be written are lost:
+// writing them again could count them twice.
 func (r *Recorder) Flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,8 +325,8 @@ func (r *Recorder) Flush() error {
 }
 
 func (r *Recorder) reset() {
-	// Series and classes start empty, since a Lambda instance may not see one again for days. Kinds
-	// are bounded and own buffers worth keeping.
+	// Series and classes start empty, because a Lambda instance may not need the same ones again for days. The
+	// number of kinds is bounded, and their buffers are worth keeping.
 	r.series, r.classes = r.series[:0], r.classes[:0]
 	for i := range r.kinds {
 		r.kinds[i].times.reset()

@@ -123,7 +123,7 @@ func parseEMF(line string) (document, error) {
 			return d, fmt.Errorf("metric %s is %v at the root", m.Name, v)
 		}
 	}
-	// What is at the root and is neither was computed but would never reach CloudWatch.
+	// A field at the root that is neither would never reach CloudWatch.
 	for key := range d.raw {
 		_, dim := d.dims[key]
 		_, metric := d.units[key]
@@ -179,7 +179,7 @@ func lambdaKeeps(line, filter string) bool {
 	return rank >= ranks[filter]
 }
 
-// Alarms in infra and the dashboard carry these names in their own text.
+// Alarms in infra and the dashboard contain these names as text.
 func TestNamesAreFixed(t *testing.T) {
 	for got, want := range map[string]string{
 		telemetry.Namespace:             "acklast",
@@ -272,7 +272,7 @@ func TestFlushWritesTheDocumentedSeries(t *testing.T) {
 	}
 }
 
-// Every metric and dimension set that is ever written stands in the table of the package comment.
+// The table in the package comment lists every metric and dimension set that is ever written.
 func TestThePackageCommentListsEverySeries(t *testing.T) {
 	source, err := os.ReadFile("telemetry.go")
 	if err != nil {
@@ -317,7 +317,7 @@ func TestThePackageCommentListsEverySeries(t *testing.T) {
 	}
 }
 
-// A metric is no error, and Lambda's filter at its default lets it pass.
+// A metric is not an error, and passes Lambda's default filter.
 func TestMetricsPassTheDefaultFilter(t *testing.T) {
 	var out bytes.Buffer
 	r := telemetry.NewRecorder(&out, "shop", now)
@@ -338,7 +338,7 @@ func TestMetricsPassTheDefaultFilter(t *testing.T) {
 			}
 		}
 	}
-	// The model itself drops what AWS says it drops.
+	// The model itself drops the lines that AWS documents as dropped.
 	for _, line := range []string{
 		`{"_aws":{}}`,
 		`{"level":"FATAL"}`,
@@ -431,7 +431,7 @@ func TestAllLeft(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
 			r := telemetry.NewRecorder(&out, "shop", now)
-			for range 2 { // the second invocation is judged by itself
+			for range 2 { // the second invocation counts by itself
 				for _, o := range c.outcomes {
 					r.Observe(telemetry.Observation{Kind: "k", Lane: job.Source, Outcome: o})
 				}
@@ -440,7 +440,7 @@ func TestAllLeft(t *testing.T) {
 					t.Errorf("AllLeft is %v, want %v", got, c.want)
 				}
 			}
-			r.Conflict() // an invocation of which nothing else is known was not one that left everything
+			r.Conflict() // an invocation without observations has not left everything
 			ds := flush(t, r, &out)
 			if ds[0].counts["AllLeft"] != 0 || ds[0].counts["LedgerConflicts"] != 1 {
 				t.Errorf("counts are %v", ds[0].counts)
@@ -495,7 +495,7 @@ func TestRecorderIsSafeForConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	// Two that do nothing else, so that no other call's lock orders them.
+	// The two goroutines do nothing else, so that no lock of another call orders them.
 	for range 2 {
 		wg.Go(func() {
 			for range each {

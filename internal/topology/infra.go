@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The redrive function's aliases. IAM says who may invoke which, and the function says what each
-// may ask for.
+// The redrive function's aliases. IAM says who may invoke which alias, and the function says which actions each
+// one allows.
 const (
 	AliasOperate = "operate"
 	AliasApprove = "approve"
@@ -26,8 +26,8 @@ const UnreservedConcurrency = 100
 // CensusMargin is the least time between the alarm about old isolated jobs and their deletion.
 const CensusMargin = 48 * time.Hour
 
-// Infra are the numbers that only the deployed system has: the redrive function's size, reserved
-// concurrency, log retention, and the limits its alarms watch.
+// Infra are the numbers that only the deployed system has: the redrive function's size, reserved concurrency,
+// log retention, and the limits of the alarms.
 type Infra struct {
 	// RedriveTimeout and RedriveMemoryMB are the redrive function's.
 	RedriveTimeout  time.Duration
@@ -42,13 +42,13 @@ type Infra struct {
 
 	// ShortestBudget is the least time that any kind of job has between being due and its deadline.
 	ShortestBudget time.Duration
-	// NearDeadline is how long a job may be overdue before the alarm about waiting work: a fraction
-	// of ShortestBudget, so that somebody can still act.
+	// NearDeadline is how long a job may be overdue before the alarm about waiting work. It is a fraction of
+	// ShortestBudget, so that people can still act.
 	NearDeadline time.Duration
-	// Stalled is how long ready work may see no acknowledgement at all.
+	// Stalled is how long there may be ready work without any acknowledgement.
 	Stalled time.Duration
-	// LaneAge is the age of a lane's oldest message that nobody wants to see: SQS deletes it at
-	// LaneRetention without asking.
+	// LaneAge is the age of a lane's oldest message that raises an alarm. SQS deletes the message at
+	// LaneRetention.
 	LaneAge time.Duration
 	// DLQAge is how long a job may be isolated before an alarm. SQS deletes its message at DLQRetention.
 	DLQAge time.Duration
@@ -69,8 +69,8 @@ func DefaultInfra() Infra {
 	}
 }
 
-// Validate reports every inequality that these numbers break together with s, each as a sentence
-// that says which and why. It does not repeat s.Validate.
+// Validate reports every inequality that these numbers break together with s. Each is a sentence that names the
+// inequality and its reason. It does not repeat s.Validate.
 func (i Infra) Validate(s Settings) error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -109,7 +109,7 @@ func (i Infra) Validate(s Settings) error {
 	must(i.Stalled <= MaxAlarmSpan, "stalled limit is %v, but a CloudWatch alarm looks back at most %v", i.Stalled, MaxAlarmSpan)
 	must(i.LaneAge > MaxDelay && i.LaneAge < s.LaneRetention,
 		"lane age limit is %v, not between %v and the lane retention of %v", i.LaneAge, MaxDelay, s.LaneRetention)
-	// Where the retentions themselves are wrong, s.Validate says so.
+	// s.Validate reports wrong retentions.
 	must(i.DLQAge > 0 && (i.DLQAge <= s.DLQRetention-CensusMargin || s.DLQRetention <= s.LaneRetention),
 		"DLQ age limit is %v, above DLQ retention less %v = %v: a census counts once a day, and people need a day to act",
 		i.DLQAge, CensusMargin, s.DLQRetention-CensusMargin)

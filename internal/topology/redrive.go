@@ -10,7 +10,7 @@ import (
 type Redrive struct {
 	// Timeout is the function's timeout.
 	Timeout time.Duration
-	// PauseMargin is the time at the end of an invocation in which no cohort starts any more.
+	// PauseMargin is the time at the end of an invocation in which no cohort starts.
 	PauseMargin time.Duration
 
 	// ScanMessages, ScanBytes and ScanTime bound one scan of the DLQ.
@@ -27,31 +27,33 @@ type Redrive struct {
 
 	// Hide is how long a message that a scan or a run holds stays hidden; it is renewed.
 	Hide time.Duration
-	// GoneAfter is how long a run looks for messages that it did not receive before it calls them gone:
-	// longer than SQS's counts lag.
+	// GoneAfter is how long a run looks for messages that it did not receive before it reports them as gone. It
+	// is longer than the delay of SQS's counts.
 	GoneAfter time.Duration
 
-	// PlanExpiry is how long a plan can become a run.
+	// PlanExpiry is how long a plan may be used to start a run.
 	PlanExpiry time.Duration
 	// ApprovalAbove is the largest number of jobs that a plan redrives without an approval.
 	ApprovalAbove int
 
-	// Rate is the default of messages per second, MaxRate the most a request may ask for.
+	// Rate is the default number of messages per second, MaxRate the most that a request may ask for.
 	Rate, MaxRate int
 	// BacklogLimit is the visible plus in-flight work of the lanes at which a run waits.
 	BacklogLimit int
-	// Ramp is 1 when the first jobs go in stages of 1, 2, 5 and 20, each judged before the next; 0 is one canary.
+	// Ramp is 1 if the first jobs are sent in stages of 1, 2, 5 and 20, each checked before the next; 0 is one
+	// canary.
 	Ramp int
-	// Canary is how many jobs go first without a ramp; CanaryWait is how long jobs may take to come to their ends, those
-	// of the canary and those of the run's end.
+	// Canary is how many jobs are sent first without a ramp. CanaryWait is how long jobs may take to end, those
+	// of the canary and those at the run's end.
 	Canary     int
 	CanaryWait time.Duration
-	// Window is how many of the jobs last judged a run is judged by. It halts when, of at least MinSample,
-	// more than MaxFailedPercent did not succeed or more than MaxDuplicatePercent were final already.
+	// Window is the number of ended jobs by which a run is judged, the latest ones. A run halts if there are at
+	// least MinSample, and more than MaxFailedPercent did not succeed or more than MaxDuplicatePercent were
+	// already final.
 	Window, MinSample                     int
 	MaxFailedPercent, MaxDuplicatePercent int
 
-	// LockLease is how long a run's lock outlives its owner's last sign of life.
+	// LockLease is how long a run's lock lasts after its owner's last write.
 	LockLease time.Duration
 	// PollEvery is the pause between two looks at a canary or at the lanes' backlog.
 	PollEvery time.Duration
@@ -89,8 +91,8 @@ func ScaledRedrive() Redrive {
 	return r
 }
 
-// Validate reports every inequality that these numbers break together with s. That Lambda allows the
-// timeout is for Infra.Validate to say.
+// Validate reports every inequality that these numbers break together with s. Infra.Validate checks whether
+// Lambda allows the timeout.
 func (r Redrive) Validate(s Settings) error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// QueueURLs are the URLs of a stack's queues, or their ARNs where that is said.
+// QueueURLs are the URLs of a stack's queues, or their ARNs if the documentation says so.
 type QueueURLs struct{ Source, Recovery, DLQ string }
 
 // Limits that AWS sets; they are facts, not settings.
@@ -43,6 +43,10 @@ const (
 	MaxMemoryMB = 10_240
 	// MaxReceives is the largest maxReceiveCount of a queue.
 	MaxReceives = 1000
+	// ScheduleMaxAge is how long EventBridge Scheduler tries to send before it gives up.
+	ScheduleMaxAge = 24 * time.Hour
+	// MaxScheduleAhead is how far ahead a job may be due: longer than a year, and within what audits keep.
+	MaxScheduleAhead = 400 * 24 * time.Hour
 	// MaxAlarmSpan is the longest time that a CloudWatch alarm may look at: period × evaluation periods.
 	MaxAlarmSpan = 24 * time.Hour
 )
@@ -55,6 +59,11 @@ type Names struct {
 	SourceQueue, RecoveryQueue, DLQ string
 	WorkerFunction, RedriveFunction string
 	LedgerTable, OperationsTable    string
+
+	// ScheduleGroup holds the schedules of jobs that are due far ahead, SchedulerRole is the role under which they
+	// send. Acknowledged jobs live there, so both outlive the stack. A role belongs to the account and not to a
+	// region, so the region is added to its name.
+	ScheduleGroup, SchedulerRole string
 }
 
 // DefaultStack is the stack name when none is given.
@@ -74,6 +83,8 @@ func NamesOf(stack string) Names {
 		RedriveFunction: stack + "-redrive",
 		LedgerTable:     stack + "-ledger",
 		OperationsTable: stack + "-operations",
+		ScheduleGroup:   stack + "-scheduled",
+		SchedulerRole:   stack + "-scheduler",
 	}
 }
 
@@ -116,20 +127,20 @@ type Settings struct {
 	WorkerMemoryMB int
 	// BatchSize is the most messages in one invocation; above 10 a BatchWindow is required by AWS.
 	BatchSize int
-	// BatchWindow is how long Lambda gathers a batch. Zero means: as soon as there is a message.
+	// BatchWindow is how long Lambda gathers a batch. Zero means that a single message is enough to invoke.
 	BatchWindow time.Duration
 	// LaneVisibility is the visibility timeout of both lanes.
 	LaneVisibility time.Duration
-	// MaxReceiveCount is how often SQS hands out a message before it moves it to the DLQ itself.
-	// Retries and deferrals are new messages and do not spend it; it is the backstop for outages.
+	// MaxReceiveCount is how often SQS delivers a message before it moves it to the DLQ itself. Retries and
+	// deferrals are new messages and do not spend receives. It is the last resort in outages.
 	MaxReceiveCount int
 	// SourceConcurrency and RecoveryConcurrency cap the concurrent invocations of each lane.
 	SourceConcurrency, RecoveryConcurrency int
 
 	// StartMargin is the least time an invocation must have left for a record to be started.
 	StartMargin time.Duration
-	// HandoverMargin is the time at the end of an invocation that is kept for sending moves and
-	// backing off what was left; attempts are cancelled when it begins.
+	// HandoverMargin is the time at the end of an invocation for sending moves and backing off the messages
+	// that are left. Attempts are cancelled when it begins.
 	HandoverMargin time.Duration
 
 	// MaxAttempts is the budget by count, per opening of an entry.
@@ -137,18 +148,26 @@ type Settings struct {
 	// BackoffBase and BackoffCap bound the delay before the next attempt:
 	// min(BackoffCap, BackoffBase·2^(attempt-1)), jittered down to half.
 	BackoffBase, BackoffCap time.Duration
-	// AttemptTime is what one attempt may take, at most; the budget by time keeps room for it.
+	// AttemptTime is the longest time of one attempt; the budget by time keeps room for it.
 	AttemptTime time.Duration
 	// HopDelay is the longest wait of one hop through the recovery lane, at most MaxDelay.
 	HopDelay time.Duration
-	// MaxContentions is how often conflicting writes may defer a job, and ContentionTime for how long at
-	// least, before it is isolated with cause "contention".
+	// MaxContentions is how often conflicting writes may defer a job before it is isolated with cause
+	// "contention". ContentionTime is how long the contention must have lasted before that.
 	MaxContentions int
 	ContentionTime time.Duration
-	// RolloutWait is how long a job waits whose kind the worker does not know.
+	// RolloutWait is how long a job waits if the worker does not know its kind.
 	RolloutWait time.Duration
-	// MaxAhead is how far ahead a job's notBefore may lie when it is sent.
+	// MaxAhead is how far ahead a job's notBefore may lie if the job waits in hops.
 	MaxAhead time.Duration
+	// ScheduleFrom is how far ahead a job must be due to be handed to EventBridge Scheduler, where that costs less
+	// than its hops. Zero hands over nothing.
+	ScheduleFrom time.Duration
+	// ScheduleAhead is how far ahead the notBefore of a job may lie that is handed over.
+	ScheduleAhead time.Duration
+	// ScheduleEarly is how long before its time a job comes back from Scheduler, whose precision is a minute. The
+	// rest of the wait is a delay.
+	ScheduleEarly time.Duration
 	// LeftBackoffBase and LeftBackoffCap bound the visibility timeout of a left delivery, doubling
 	// with its receive count.
 	LeftBackoffBase, LeftBackoffCap time.Duration
@@ -161,7 +180,7 @@ type Settings struct {
 	LedgerRetention time.Duration
 	// LeaseSkew is the clock difference between workers that leases tolerate.
 	LeaseSkew time.Duration
-	// MaxRedrives is how often an entry may be reopened (its generations).
+	// MaxRedrives is the generation limit: how often an entry may be reopened.
 	MaxRedrives int
 }
 
@@ -188,6 +207,9 @@ func Default() Settings {
 		ContentionTime:      time.Hour,
 		RolloutWait:         MaxDelay,
 		MaxAhead:            day,
+		ScheduleFrom:        4 * time.Hour,
+		ScheduleAhead:       400 * day,
+		ScheduleEarly:       2 * time.Minute,
 		LeftBackoffBase:     30 * time.Second,
 		LeftBackoffCap:      15 * time.Minute,
 		LaneRetention:       4 * day,
@@ -214,14 +236,16 @@ func Scaled() Settings {
 	s.HopDelay = 5 * time.Second
 	s.RolloutWait = 5 * time.Second
 	s.MaxAhead = 5 * time.Minute
+	s.ScheduleFrom = 30 * time.Second
+	s.ScheduleEarly = 2 * time.Second
 	s.LeftBackoffBase = time.Second
 	s.LeftBackoffCap = 4 * time.Second
 	s.LeaseSkew = time.Second
 	return s
 }
 
-// Validate reports every inequality that the settings break, each as a sentence that says which and
-// why. It returns nil when all hold.
+// Validate reports every inequality that the settings break. Each is a sentence that names the inequality and
+// its reason. It returns nil when all hold.
 func (s Settings) Validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -280,6 +304,13 @@ func (s Settings) Validate() error {
 	must(s.RolloutWait >= time.Second && s.RolloutWait <= s.HopDelay,
 		"rollout wait is %v, not between 1 s and the hop delay of %v: it is one hop", s.RolloutWait, s.HopDelay)
 	must(s.MaxAhead > 0, "max ahead is %v, but a job must be allowed to wait", s.MaxAhead)
+	must(s.ScheduleFrom == 0 || s.ScheduleFrom >= s.HopDelay && s.ScheduleFrom <= s.MaxAhead,
+		"schedule from is %v, neither 0 nor between the hop delay of %v and max ahead of %v: one hop is cheaper than a schedule, and what waits longer cannot hop",
+		s.ScheduleFrom, s.HopDelay, s.MaxAhead)
+	must(s.ScheduleFrom == 0 || s.ScheduleEarly >= time.Second && s.ScheduleEarly < s.HopDelay,
+		"schedule early is %v, not between 1 s and the hop delay of %v: the rest of the wait is one hop", s.ScheduleEarly, s.HopDelay)
+	must(s.ScheduleFrom == 0 || s.ScheduleAhead >= s.MaxAhead && s.ScheduleAhead <= MaxScheduleAhead,
+		"schedule ahead is %v, not between max ahead of %v and %v", s.ScheduleAhead, s.MaxAhead, MaxScheduleAhead)
 	must(s.LeftBackoffBase >= time.Second && s.LeftBackoffCap >= s.LeftBackoffBase && s.LeftBackoffCap <= MaxVisibility,
 		"left backoff base %v and cap %v must lie between 1 s and %v, the cap not below the base", s.LeftBackoffBase, s.LeftBackoffCap, MaxVisibility)
 
@@ -291,6 +322,9 @@ func (s Settings) Validate() error {
 	must(s.LedgerRetention > s.DLQRetention+s.RedriveWindow+s.LaneRetention,
 		"ledger retention is %v, not above DLQ retention + redrive window + lane retention = %v: a copy could outlive the entry that makes it harmless",
 		s.LedgerRetention, s.DLQRetention+s.RedriveWindow+s.LaneRetention)
+	must(s.ScheduleFrom == 0 || s.LedgerRetention > ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention,
+		"ledger retention is %v, not above the %v that Scheduler tries for + DLQ retention + redrive window + lane retention = %v: a late firing could outlive the entry that makes it harmless",
+		s.LedgerRetention, ScheduleMaxAge, ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention)
 	must(s.LeaseSkew >= 0, "lease skew is %v, but a clock difference cannot be negative", s.LeaseSkew)
 	must(s.MaxRedrives >= 1, "max redrives is %d, but a redrive needs at least one generation", s.MaxRedrives)
 	return errors.Join(errs...)

@@ -40,6 +40,12 @@ func TestValidateSaysWhichInequalityIsBroken(t *testing.T) {
 		{"memory", func(s *Settings) { s.WorkerMemoryMB = 20480 }, "worker memory is 20480 MB, but Lambda allows 128 to 10240 MB"},
 		{"receives", func(s *Settings) { s.MaxReceiveCount = 5000 }, "maxReceiveCount is 5000, but SQS allows at most 1000"},
 		{"attempt time", func(s *Settings) { s.AttemptTime = 2 * time.Hour }, "attempt time is 2h0m0s, not between 0 and start margin - handover margin = 6s"},
+		{"schedule below a hop", func(s *Settings) { s.ScheduleFrom = s.HopDelay - 1 }, "schedule from is 14m59"},
+		{"schedule beyond hops", func(s *Settings) { s.ScheduleFrom = s.MaxAhead + 1 }, "schedule from is 24h"},
+		{"schedule early", func(s *Settings) { s.ScheduleEarly = s.HopDelay }, "schedule early is 15m0s"},
+		{"schedule late", func(s *Settings) { s.ScheduleEarly = 0 }, "schedule early is 0s"},
+		{"schedule ahead", func(s *Settings) { s.ScheduleAhead += time.Second }, "schedule ahead is 9600h0m1s"},
+		{"schedule and retention", func(s *Settings) { s.LedgerRetention = s.DLQRetention + s.RedriveWindow + s.LaneRetention + day }, "a late firing could outlive"},
 		{"attempts", func(s *Settings) { s.MaxAttempts = 0 }, "max attempts is 0"},
 	}
 	for _, tt := range tests {

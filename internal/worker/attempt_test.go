@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +16,8 @@ import (
 	"acklast/internal/worker"
 )
 
-// invocation runs a batch in a bubble of its own time, in an invocation of the deployed length, and
-// returns how long the handler took.
+// invocation runs a batch in an invocation of the deployed length, inside a bubble. It returns how long the
+// handler took.
 func (b *bench) invocation(records ...events.SQSMessage) (failed []string, took time.Duration) {
 	b.Helper()
 	began := time.Now()
@@ -56,9 +55,9 @@ func TestAHungDependencyIsAFailedAttempt(t *testing.T) {
 		if took < b.Rules.Retry.AttemptTime || took > b.Rules.Retry.AttemptTime+time.Second {
 			t.Errorf("it took %v, want the attempt's %v", took, b.Rules.Retry.AttemptTime)
 		}
-		if e := b.ledger.entries["test/1"]; e.Attempts != 1 || e.LastClass != job.Transient || !strings.Contains(e.LastError, "all of its time") {
-			t.Errorf("%d attempts, class %q, error %q", e.Attempts, e.LastClass, e.LastError)
-		}
+		equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
+		equal(b, b.ledger.entries["test/1"].LastClass, job.Transient, "the entry's last class")
+		contains(b, b.ledger.entries["test/1"].LastError, "all of its time", "the entry's last error")
 	})
 }
 
@@ -80,7 +79,7 @@ func TestAKindsOwnAttemptTime(t *testing.T) {
 	}
 }
 
-// Twenty receives and four hours, without an entry: that is what became of a job that hung.
+// Without an end to its attempts, a hung job would spend twenty receives and four hours and leave no entry.
 func TestAHungJobSpendsItsBudget(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = hangs
@@ -93,9 +92,8 @@ func TestAHungJobSpendsItsBudget(t *testing.T) {
 			r = b.back("m1", m)
 		}
 		b.invocation(r)
-		if m := b.last(job.DLQ, 1).Message.Memory; m.Cause != job.CauseAttempts || m.Attempt != b.Rules.Retry.MaxAttempts {
-			t.Errorf("memory %+v", m)
-		}
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CauseAttempts, "the memory's cause")
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Attempt, b.Rules.Retry.MaxAttempts, "the memory's attempt")
 	})
 }
 
@@ -116,13 +114,14 @@ func TestCodeThatIgnoresItsContextAndHoldsAClaim(t *testing.T) {
 		defer close(release)
 		b.run = b.claims(release)
 		failed, took := b.invocation(b.record("m1", body("1")))
-		if len(failed) != 0 || took > 8*time.Second {
-			t.Errorf("failed %v after %v", failed, took)
+		equal(b, len(failed), 0, "the number of failures")
+		if took > 8*time.Second {
+			t.Errorf("it took %v, want at most 8 s", took)
 		}
 		e := b.ledger.entries["test/1"]
-		if e.Status != ledger.Running || e.Attempts != 0 || !e.Unresolved {
-			t.Errorf("entry %s with %d attempts, unresolved %v: a failure was written over a live claim", e.Status, e.Attempts, e.Unresolved)
-		}
+		equal(b, e.Status, ledger.Running, "the entry's status")
+		equal(b, e.Attempts, 0, "the entry's number of attempts")
+		equal(b, e.Unresolved, true, "the entry's mark unresolved")
 		m := b.last(job.Recovery, 1)
 		if left := time.Until(e.LeaseUntil); m.Delay < left || m.Delay > left+time.Second {
 			t.Errorf("delay %v, want the lease's rest of %v", m.Delay, left)
@@ -139,13 +138,14 @@ func TestCodeThatIgnoresItsContextWithoutAClaim(t *testing.T) {
 			return job.Result{Verdict: job.Committed}
 		}
 		b.invocation(b.record("m1", body("1")))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || e.Attempts != 1 || e.LastClass != job.Transient {
-			t.Errorf("entry %s with %d attempts of class %q, want a failed attempt", e.Status, e.Attempts, e.LastClass)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
+		equal(b, b.ledger.entries["test/1"].LastClass, job.Transient, "the entry's last class")
 	})
 }
 
-// The process ends when its response was sent, and not before: then nothing thaws later and goes on.
+// The process ends after its response was sent, and not before. So no code is frozen and goes on in a later
+// invocation.
 func TestTheProcessEndsAfterItsResponse(t *testing.T) {
 	for name, stuck := range map[string]bool{"stuck": true, "well": false} {
 		t.Run(name, func(t *testing.T) {
@@ -174,9 +174,8 @@ func TestTheProcessEndsAfterItsResponse(t *testing.T) {
 					return
 				}
 				var parsed events.SQSEventResponse
-				if err := json.NewDecoder(response.(io.Reader)).Decode(&parsed); err != nil || len(parsed.BatchItemFailures) != 0 {
-					t.Errorf("response %+v, %v", parsed, err)
-				}
+				equal(t, json.NewDecoder(response.(io.Reader)).Decode(&parsed), nil, "the error of the response")
+				equal(t, len(parsed.BatchItemFailures), 0, "the number of failures")
 				_ = closer.Close()
 				if !exited {
 					t.Error("it went on")
@@ -186,7 +185,8 @@ func TestTheProcessEndsAfterItsResponse(t *testing.T) {
 	}
 }
 
-// One hung suspect costs one attempt; those behind it run, and it comes back as no suspect.
+// A hung suspect costs one attempt. The suspects behind it run, and it comes back with a new id, so it is no
+// suspect any more.
 func TestAHungSuspectDoesNotStarveTheOthers(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -287,16 +287,15 @@ func TestTheHandlerAnswersInTimeWhateverHangs(t *testing.T) {
 	}
 }
 
-// An invocation at its end: the failed attempt is still written and handed over.
+// The attempt starts at the last moment of an invocation: its failure is still written and handed over.
 func TestAnAttemptThatStartsAtTheLastMoment(t *testing.T) {
 	timed(t, func(b *bench) {
 		b.run = hangs
 		ctx, cancel := context.WithTimeout(b.Context(), b.StartMargin)
 		defer cancel()
 		response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{b.record("m1", body("1"))}})
-		if err != nil || len(response.BatchItemFailures) != 0 {
-			t.Errorf("response %+v, %v", response, err)
-		}
+		equal(b, err, nil, "the error")
+		equal(b, len(response.BatchItemFailures), 0, "the number of failures")
 		if e := b.ledger.entries["test/1"]; e.Attempts != 1 {
 			t.Errorf("%d attempts, want 1", e.Attempts)
 		}

@@ -19,14 +19,14 @@ import (
 	"acklast/internal/worker"
 )
 
-// idle is a queue and a ledger that a job that succeeds never calls.
+// idle has a queue and a ledger that a successful job never calls.
 type idle struct{ *memory }
 
 func (idle) Send(context.Context, job.Queue, []lanes.Move) []error     { panic("a move") }
 func (idle) Backoff(context.Context, job.Queue, []lanes.Backoff) error { panic("a delivery is left") }
 func (idle) Delete(context.Context, job.Queue, []job.Message) []error  { panic("a deletion") }
 
-// overhead is a handler of batches of ten, whose jobs take the time of work and no other.
+// overhead is a handler of batches of ten, whose jobs take only the time of work.
 func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, events.SQSEvent) {
 	env := worker.Environment("acklast", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 	config, err := worker.ParseConfig(func(name string) string { return env[name] })
@@ -58,7 +58,8 @@ func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, event
 	return h, event
 }
 
-// The handler's own cost of a record: everything but the dependency's calls and Lambda's decoding.
+// BenchmarkOverheadPerRecord measures the handler's own cost of a record, without the dependency's calls and
+// Lambda's decoding.
 func BenchmarkOverheadPerRecord(b *testing.B) {
 	h, event := overhead(b, io.Discard, func() {})
 	b.ReportAllocs()
@@ -72,7 +73,7 @@ func BenchmarkOverheadPerRecord(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(records), "ns/record")
 }
 
-// Allocations do not depend on the machine, so they are bounded here; the time is make bench's to measure.
+// Allocations do not depend on the machine, so they are bounded here. make bench measures the time.
 func TestAllocationsPerRecord(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates on its own account; make test runs this test without it as well")
@@ -83,7 +84,7 @@ func TestAllocationsPerRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run() // what is allocated once
+	run() // the allocations that are made once
 	per := testing.AllocsPerRun(100, run) / float64(len(event.Records))
 	t.Logf("%.1f allocations per record", per)
 	if most := 60.0; per >= most {
@@ -108,7 +109,7 @@ func TestABatchTakesAsLongAsOneRecord(t *testing.T) {
 	})
 }
 
-// What the handler keeps does not grow with the jobs it has handled.
+// The handler's memory does not grow with the number of jobs it has handled.
 func TestMemoryIsFlat(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector keeps memory of its own; make test runs this test without it as well")

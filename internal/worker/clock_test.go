@@ -9,7 +9,7 @@ import (
 	"acklast/internal/job"
 )
 
-// The day that a job spent on the DLQ is not the worker's: it must not look slow or late.
+// The time that a job spent on the DLQ does not make the worker look slow or late.
 func TestAJobThatIsPutBackIsMeasuredFromItsReopening(t *testing.T) {
 	b := newBench(t)
 	b.run = fails(job.Rejected, 0)

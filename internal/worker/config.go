@@ -21,6 +21,9 @@ type Config struct {
 	Names topology.Names
 	// SourceURL, RecoveryURL and DLQURL are the queues' URLs.
 	SourceURL, RecoveryURL, DLQURL string
+	// DLQARN and ScheduleRoleARN are what schedules need: the DLQ's ARN, and the ARN of the role under which they
+	// send. Without them nothing is handed to EventBridge Scheduler.
+	DLQARN, ScheduleRoleARN string
 
 	// Concurrency is how many records of a batch run at once.
 	Concurrency int
@@ -34,8 +37,11 @@ type Config struct {
 	Rules ledger.Rules
 	// HopDelay is the longest wait of one hop.
 	HopDelay time.Duration
-	// MaxAhead is how far ahead a job's notBefore may lie.
+	// MaxAhead is how far ahead a job's notBefore may lie if the job waits in hops.
 	MaxAhead time.Duration
+	// A job that is due further ahead than ScheduleFrom, and no further than ScheduleAhead, is handed to
+	// EventBridge Scheduler, to come back ScheduleEarly before its time. A zero ScheduleFrom hands over nothing.
+	ScheduleFrom, ScheduleAhead, ScheduleEarly time.Duration
 	// RolloutWait is how long a job of an unknown kind waits for a newer worker.
 	RolloutWait time.Duration
 	// A job is isolated when it was deferred by conflicting writes more than MaxContentions times and at
@@ -66,6 +72,9 @@ const (
 	EnvAttemptTime     = "ACKLAST_ATTEMPT_TIME"
 	EnvHopDelay        = "ACKLAST_HOP_DELAY"
 	EnvMaxAhead        = "ACKLAST_MAX_AHEAD"
+	EnvScheduleFrom    = "ACKLAST_SCHEDULE_FROM"
+	EnvScheduleAhead   = "ACKLAST_SCHEDULE_AHEAD"
+	EnvScheduleEarly   = "ACKLAST_SCHEDULE_EARLY"
 	EnvRolloutWait     = "ACKLAST_ROLLOUT_WAIT"
 	EnvMaxContentions  = "ACKLAST_MAX_CONTENTIONS"
 	EnvContentionTime  = "ACKLAST_CONTENTION_TIME"
@@ -76,6 +85,18 @@ const (
 	EnvLeaseSkew       = "ACKLAST_LEASE_SKEW"
 	EnvLogLevel        = "ACKLAST_LOG_LEVEL"
 )
+
+// The variables of ScheduleEnvironment.
+const (
+	EnvDLQARN       = "ACKLAST_DLQ_ARN"
+	EnvScheduleRole = "ACKLAST_SCHEDULE_ROLE_ARN"
+)
+
+// ScheduleEnvironment are the variables that a worker needs besides Environment to hand jobs to EventBridge
+// Scheduler.
+func ScheduleEnvironment(roleARN, dlqARN string) map[string]string {
+	return map[string]string{EnvScheduleRole: roleARN, EnvDLQARN: dlqARN}
+}
 
 // Environment is the worker function's environment for a stack with the given settings.
 func Environment(stack string, urls topology.QueueURLs, s topology.Settings) map[string]string {
@@ -94,6 +115,9 @@ func Environment(stack string, urls topology.QueueURLs, s topology.Settings) map
 		EnvAttemptTime:     s.AttemptTime.String(),
 		EnvHopDelay:        s.HopDelay.String(),
 		EnvMaxAhead:        s.MaxAhead.String(),
+		EnvScheduleFrom:    s.ScheduleFrom.String(),
+		EnvScheduleAhead:   s.ScheduleAhead.String(),
+		EnvScheduleEarly:   s.ScheduleEarly.String(),
 		EnvRolloutWait:     s.RolloutWait.String(),
 		EnvMaxContentions:  strconv.Itoa(s.MaxContentions),
 		EnvContentionTime:  s.ContentionTime.String(),
@@ -132,6 +156,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		},
 		HopDelay:        r.Duration(EnvHopDelay, env.Positive, d.HopDelay),
 		MaxAhead:        r.Duration(EnvMaxAhead, env.Positive, d.MaxAhead),
+		ScheduleFrom:    r.Duration(EnvScheduleFrom, 0, d.ScheduleFrom),
+		ScheduleAhead:   r.Duration(EnvScheduleAhead, env.Positive, d.ScheduleAhead),
+		ScheduleEarly:   r.Duration(EnvScheduleEarly, env.Positive, d.ScheduleEarly),
+		DLQARN:          r.Text(EnvDLQARN),
+		ScheduleRoleARN: r.Text(EnvScheduleRole),
 		RolloutWait:     r.Duration(EnvRolloutWait, env.Positive, d.RolloutWait),
 		MaxContentions:  r.Count(EnvMaxContentions, 1, d.MaxContentions),
 		ContentionTime:  r.Duration(EnvContentionTime, env.Positive, d.ContentionTime),
@@ -151,6 +180,13 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	}
 	r.Check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
 		EnvHopDelay, c.HopDelay, topology.MaxDelay)
+	r.Check((c.DLQARN == "") == (c.ScheduleRoleARN == ""), "%s and %s belong together: set both, or neither to schedule nothing",
+		EnvScheduleRole, EnvDLQARN)
+	r.Check(!c.Schedules() || c.ScheduleFrom >= c.HopDelay, "%s is %v, below %s = %v: one hop is cheaper than a schedule",
+		EnvScheduleFrom, c.ScheduleFrom, EnvHopDelay, c.HopDelay)
+	r.Check(!c.Schedules() || c.ScheduleEarly < c.ScheduleFrom, "%s is %v, not below %s = %v: a schedule would be over before it is made",
+		EnvScheduleEarly, c.ScheduleEarly, EnvScheduleFrom, c.ScheduleFrom)
+	r.Check(c.ScheduleAhead <= topology.MaxScheduleAhead, "%s is %v, above %v", EnvScheduleAhead, c.ScheduleAhead, topology.MaxScheduleAhead)
 	r.Check(c.LeftBackoffCap >= c.LeftBackoffBase && c.LeftBackoffCap <= topology.MaxVisibility,
 		"%s is %v, but must lie between %s = %v and SQS's %v",
 		EnvLeftBackoffCap, c.LeftBackoffCap, EnvLeftBackoffBase, c.LeftBackoffBase, topology.MaxVisibility)
@@ -158,6 +194,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		return Config{}, fmt.Errorf("worker configuration: %w", err)
 	}
 	return c, nil
+}
+
+// Schedules says whether jobs that are due far ahead are handed to EventBridge Scheduler.
+func (c Config) Schedules() bool {
+	return c.ScheduleFrom > 0 && c.ScheduleRoleARN != "" && c.DLQARN != ""
 }
 
 // AttemptLeft is the least time that remains for an attempt when it starts.

@@ -16,11 +16,13 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if c.Names.LedgerTable != "shop-ledger" || c.DLQURL != "d" || c.Rules.Retry.MaxAttempts != s.MaxAttempts ||
-			c.Rules.Retention != s.LedgerRetention || c.HopDelay != s.HopDelay || c.StartMargin != s.StartMargin {
-			t.Errorf("%s: %+v", name, c)
-		}
-		// What is left out falls back to the same numbers a deployed system has.
+		equal(t, c.Names.LedgerTable, "shop-ledger", "%s: the ledger's table", name)
+		equal(t, c.DLQURL, "d", "%s: the DLQ's URL", name)
+		equal(t, c.Rules.Retry.MaxAttempts, s.MaxAttempts, "%s: the most attempts", name)
+		equal(t, c.Rules.Retention, s.LedgerRetention, "%s: the ledger's retention", name)
+		equal(t, c.HopDelay, s.HopDelay, "%s: the hop delay", name)
+		equal(t, c.StartMargin, s.StartMargin, "%s: the start margin", name)
+		// A variable that is not set has the number of a deployed system.
 		least := map[string]string{}
 		for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
 			least[name] = env[name]
@@ -34,6 +36,7 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 
 func TestParseConfigNamesTheVariable(t *testing.T) {
 	good := worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
+	maps.Copy(good, worker.ScheduleEnvironment("arn:aws:iam::1:role/r", "arn:aws:sqs:eu-central-1:1:d"))
 	tests := map[string][]string{ // variable: values that must be refused
 		worker.EnvStack:           {""},
 		worker.EnvSourceURL:       {""},
@@ -50,6 +53,11 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 		worker.EnvHopDelay:        {"16m"},
 		worker.EnvMaxContentions:  {"-3"},
 		worker.EnvMaxAhead:        {"-1s"},
+		worker.EnvScheduleFrom:    {"-1s", "14m"},
+		worker.EnvScheduleAhead:   {"0s", "9601h"},
+		worker.EnvScheduleEarly:   {"0s", "4h"},
+		worker.EnvScheduleRole:    {""},
+		worker.EnvDLQARN:          {""},
 		worker.EnvRolloutWait:     {"0s"},
 		worker.EnvContentionTime:  {"0s"},
 		worker.EnvMaxRedrives:     {"x"},
@@ -74,7 +82,7 @@ func TestParseConfigNamesTheVariable(t *testing.T) {
 			t.Errorf("%s has no test of a bad value", name)
 		}
 	}
-	// All that is wrong is said at once.
+	// The error names every mistake.
 	_, err := worker.ParseConfig(func(string) string { return "" })
 	for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {
 		if err == nil || !strings.Contains(err.Error(), name) {

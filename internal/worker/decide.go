@@ -76,12 +76,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		return
 	}
 	if ahead := s.Envelope.NotBefore.Sub(h.now()); ahead > 0 {
-		if ahead > h.config.MaxAhead {
-			h.isolateFor(ctx, s, job.Rejected, job.CausePermanent,
-				fmt.Sprintf("it is due in %v, more than the %v that a job can wait here", ahead.Round(time.Minute), h.config.MaxAhead))
-			return
-		}
-		h.wait(s, s.Envelope.NotBefore, nil)
+		h.early(ctx, s, ahead)
 		return
 	}
 	if h.late(s) && h.expire(ctx, s) {
@@ -120,8 +115,8 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 	h.contend(ctx, s, fmt.Errorf("reopened twice: %w", ledger.ErrContended))
 }
 
-// forgot says that the message has been handled before and does not tell it: its memory did not fit, or was
-// tampered with. The ledger knows its counts.
+// forgot says that the message was handled before but lacks its memory: it did not fit, or was tampered with.
+// The ledger has its counts.
 func (s *step) forgot() bool { return s.Lane == job.Recovery && s.Memory == (job.Memory{}) }
 
 // late says that the job expires instead of running.
@@ -129,7 +124,7 @@ func (h *Handler) late(s *step) bool {
 	return s.read.Kind.Late == job.ExpireLate && !s.Envelope.Deadline.IsZero() && h.now().After(s.Envelope.Deadline)
 }
 
-// ready says that nothing has to be looked up or awaited before the job's attempt.
+// ready says that the job's attempt may start without a look-up or a wait.
 func (h *Handler) ready(s *step) bool {
 	return !s.forgot() && s.Memory.Run == "" && s.Memory.Cause == "" && !s.Envelope.NotBefore.After(h.now()) && !h.late(s)
 }
@@ -196,7 +191,7 @@ func (h *Handler) waitForNewer(s *step, err error) {
 	h.defers(s, s.carried(), h.config.HopDelay, err)
 }
 
-// defers sends the message to the recovery lane. The delay is never zero, because the message would come back
+// defers sends the message to the recovery lane. The delay is never zero: otherwise the message would come back
 // before anything has changed.
 func (h *Handler) defers(s *step, m job.Memory, delay time.Duration, why error) {
 	s.class, s.err = "", why

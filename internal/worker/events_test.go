@@ -19,8 +19,7 @@ import (
 	"acklast/internal/ledger"
 )
 
-// Every sample in events/ is what it claims to be: a batch goes through the handler, a job is read by
-// the catalogue.
+// Every sample in events/ is valid: a batch goes through the handler, a job is read by the catalogue.
 func TestSampleEvents(t *testing.T) {
 	files, err := filepath.Glob("../../events/*.json")
 	if err != nil || len(files) < 2 {

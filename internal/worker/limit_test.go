@@ -21,7 +21,7 @@ import (
 	"acklast/internal/worker"
 )
 
-// warm is one warm process: its handler stays from one batch to the next.
+// warm is one warm process: it keeps its handler from one batch to the next.
 func (b *bench) warm() func(...events.SQSMessage) {
 	h := worker.New(b.Config, b.Dependencies)
 	return func(records ...events.SQSMessage) {
@@ -35,24 +35,23 @@ func (b *bench) warm() func(...events.SQSMessage) {
 
 func other(id string) string { return fmt.Sprintf(`{"kind":"expiring","payload":{"ID":%q}}`, id) }
 
-// A paused kind's jobs wait. They spend no attempt and make no entry, and the other kinds run.
+// The jobs of a paused kind wait, without an attempt and without an entry. The other kinds run.
 func TestAPausedKindWaits(t *testing.T) {
 	b := newBench(t)
 	b.runs.paused = []string{"test"}
 	handle := b.warm()
 	handle(b.record("m1", body("1")), b.record("m2", other("2")))
-	if b.ran.Load() != 1 || b.ledger.entries["expiring/2"].Status != ledger.Done {
-		t.Errorf("%d ran; entries %+v", b.ran.Load(), b.ledger.entries)
-	}
+	equal(b, b.ran.Load(), 1, "the number of runs")
+	equal(b, b.ledger.entries["expiring/2"].Status, ledger.Done, "the status of the other kind's entry")
 	if _, is := b.ledger.entries["test/1"]; is {
 		t.Error("the paused job has an entry")
 	}
 	m := b.last(job.Recovery, 1)
-	if m.Delay != 5*time.Minute || m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 {
-		t.Errorf("deferred for %v with %+v", m.Delay, m.Message.Memory)
-	}
+	equal(b, m.Delay, 5*time.Minute, "the move's delay")
+	equal(b, m.Message.Memory.Attempt, 0, "the memory's attempt")
+	equal(b, m.Message.Memory.Contentions, 0, "the memory's number of contentions")
 
-	// It is asked once in fifteen seconds.
+	// The list of paused kinds is read once in fifteen seconds.
 	handle(b.record("m3", body("3")))
 	if b.runs.pausesAsked != 1 {
 		t.Errorf("asked %d times", b.runs.pausesAsked)
@@ -60,9 +59,8 @@ func TestAPausedKindWaits(t *testing.T) {
 	b.runs.paused = nil
 	b.now = b.now.Add(15 * time.Second)
 	handle(b.back("m4", m))
-	if b.runs.pausesAsked != 2 || b.ledger.entries["test/1"].Status != ledger.Done {
-		t.Errorf("asked %d times; entry %+v", b.runs.pausesAsked, b.ledger.entries["test/1"])
-	}
+	equal(b, b.runs.pausesAsked, 2, "the number of reads of the paused kinds")
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
 }
 
 func TestUnreadablePausesPauseNothing(t *testing.T) {
@@ -74,7 +72,7 @@ func TestUnreadablePausesPauseNothing(t *testing.T) {
 	}
 }
 
-// throttledBy makes the jobs of kind test be refused while refused says so.
+// throttledBy refuses the jobs of kind test with the Retry-After that refused returns, unless it is accepted.
 func (b *bench) throttledBy(refused func() time.Duration) {
 	b.run = func(_ context.Context, d job.Delivery) job.Result {
 		if d.Envelope.Kind == "test" {
@@ -88,8 +86,8 @@ func (b *bench) throttledBy(refused func() time.Duration) {
 
 const accepted = time.Duration(-1)
 
-// After a refusal nothing of the kind starts until the dependency's own word is over. Then one attempt finds
-// out, and the rest waits for what it comes to.
+// After a refusal nothing of the kind starts during the time that the dependency asked for. Then one attempt
+// tries, and the other jobs wait for its result.
 func TestAThrottledKindWaitsBeforeItsAttempt(t *testing.T) {
 	b := newBench(t)
 	answer := 20 * time.Second
@@ -101,9 +99,8 @@ func TestAThrottledKindWaitsBeforeItsAttempt(t *testing.T) {
 		t.Errorf("%d ran, want the first and the one of another kind", b.ran.Load())
 	}
 	for i, m := range b.wires.sent[job.Recovery][1:] {
-		if m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 {
-			t.Errorf("job %d is deferred with %+v", i, m.Message.Memory)
-		}
+		equal(b, m.Message.Memory.Attempt, 0, "job %d: the memory's attempt", i)
+		equal(b, m.Message.Memory.Contentions, 0, "job %d: the memory's number of contentions", i)
 		// One a second is the pace after the first refusal.
 		if want := answer + time.Duration(i+1)*time.Second; m.Delay != want {
 			t.Errorf("job %d is deferred for %v, want %v", i, m.Delay, want)
@@ -115,7 +112,7 @@ func TestAThrottledKindWaitsBeforeItsAttempt(t *testing.T) {
 	if b.ran.Load() != 3 {
 		t.Errorf("%d ran, want one more, which finds out", b.ran.Load())
 	}
-	// Once the dependency has refused nothing for ten minutes, nothing is held back.
+	// After ten minutes without a refusal nothing is held back.
 	b.now = b.now.Add(10*time.Minute + time.Second)
 	var many []events.SQSMessage
 	for i := range 10 {
@@ -141,7 +138,7 @@ func TestADeadQuotaIsAskedRarely(t *testing.T) {
 	}
 }
 
-// A day's Retry-After must not stop the kind for a day: it may be about one recipient.
+// A Retry-After of a day must not stop the kind for a day: it may be about one recipient only.
 func TestAProbeGoesWithinAHop(t *testing.T) {
 	b := newBench(t)
 	answer := 24 * time.Hour
@@ -155,7 +152,7 @@ func TestAProbeGoesWithinAHop(t *testing.T) {
 	}
 }
 
-// Slow refusals must not take the whole batch's time: half of its records at most are a throttled kind's.
+// Slow refusals must not take the whole batch's time: at most half of its records are of a throttled kind.
 func TestAThrottledKindGetsHalfOfABatch(t *testing.T) {
 	b := newBench(t)
 	answer := time.Duration(0)
@@ -209,7 +206,7 @@ func TestAKindsOwnRate(t *testing.T) {
 	}
 }
 
-// provider accepts so many requests a second, with as many saved up at most.
+// provider accepts a number of requests a second, and saves up unused ones to a limit.
 type provider struct {
 	perSecond, tokens float64
 	at, last          time.Time
@@ -247,8 +244,8 @@ func (a *arrivals) Pop() any {
 	return last
 }
 
-// Many reminders meet a provider that takes 14 a second: every one is sent, and few calls are refused.
-// make bench does it with 50,000.
+// Many reminders meet a provider that takes 14 a second: all are sent, and few calls are refused. make bench
+// does this with 50,000.
 func TestManyAgainstASmallQuota(t *testing.T) {
 	if raceDetector {
 		t.Skip("the simulation is one goroutine; make test runs this test without the race detector as well")
@@ -282,7 +279,7 @@ func BenchmarkFiftyThousandAgainstASmallQuota(b *testing.B) {
 	}
 }
 
-// drained is how a backlog ended.
+// drained is the result of drain.
 type drained struct {
 	calls, sent, waits int
 	took               time.Duration
@@ -293,8 +290,8 @@ func (d drained) String() string {
 		float64(d.calls)/float64(d.sent), float64(d.waits)/float64(d.sent))
 }
 
-// drain simulates how a backlog of reminders, due within 48 hours, meets a provider that takes so many a second.
-// Pollers of both lanes work side by side, each with a process of its own. No job may be isolated.
+// drain simulates a backlog of reminders that are due within 48 hours and a provider with a limit a second.
+// Pollers of both lanes work side by side, each with its own process. No job may be isolated.
 func (b *bench) drain(reminders int, perSecond float64, after time.Duration) drained {
 	const takes = 100 * time.Millisecond // a batch
 	b.Metrics = telemetry.NewRecorder(io.Discard, "acklast", func() time.Time { return b.now })

@@ -68,6 +68,11 @@ func (s *step) hand(to job.Queue, outcome job.Outcome, memory job.Memory, delay 
 	s.move = lanes.Move{Message: withMemory(s.Message, memory), Delay: delay}
 }
 
+// hold ends a step whose message a schedule brings back: nothing is to be moved.
+func (s *step) hold() {
+	s.outcome, s.detail, s.moves, s.class, s.err = job.Deferred, "scheduled", false, "", nil
+}
+
 func withMemory(m job.Message, memory job.Memory) job.Message {
 	m.Memory = memory
 	return m

@@ -27,7 +27,7 @@ func again(r events.SQSMessage, n int) events.SQSMessage {
 	return r
 }
 
-// watch writes into the ledger's log which jobs ran.
+// watch records in the ledger's log which jobs ran.
 func (b *bench) watch() {
 	run := b.run
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -46,10 +46,7 @@ func (b *bench) wantLog(want ...string) {
 func TestSuspectsRunAloneAfterTheOthersAreFlushed(t *testing.T) {
 	b := newBench(t)
 	b.watch()
-	failed, err := b.handle(again(b.record("s1", body("1")), 3), b.record("m2", body("2")), again(b.record("s3", body("3")), 7))
-	if err != nil || len(failed) != 0 {
-		t.Fatal(failed, err)
-	}
+	b.all(again(b.record("s1", body("1")), 3), b.record("m2", body("2")), again(b.record("s3", body("3")), 7))
 	b.wantLog("run m2", "delete m2", "strike s1", "run s1", "delete s1", "clear s1", "strike s3", "run s3", "delete s3", "clear s3")
 }
 
@@ -60,18 +57,17 @@ func TestSecondReceiveIsNoSuspect(t *testing.T) {
 	b.wantLog("run m1")
 }
 
-// Strikes of messages without an id would be everybody's: nobody is convicted by them.
+// All messages without an id would share their strikes, so such a message is never convicted.
 func TestAMessageWithoutAnIDIsNoSuspect(t *testing.T) {
 	b := newBench(t)
 	b.ledger.strikes[""] = map[string]time.Time{"a": t0.Add(-time.Hour), "b": t0.Add(-time.Hour)}
 	b.one(again(b.record("", body("1")), 5))
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || len(b.wires.sent) != 0 {
-		t.Errorf("entry %+v, sent %v", e, b.wires.sent)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+	equal(b, len(b.wires.sent), 0, "the number of queues with moves")
 }
 
-// A failing and a panicking attempt return too: their moves are sent before the next suspect starts, and
-// retire their messages.
+// An attempt that fails or panics returns too: its move is sent before the next suspect starts, and its message
+// is deleted.
 func TestEveryReturnRetiresItsMessage(t *testing.T) {
 	b := newBench(t)
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -86,10 +82,7 @@ func TestEveryReturnRetiresItsMessage(t *testing.T) {
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
-	failed, err := b.handle(again(b.record("s1", body("1")), 3), again(b.record("s2", body("2")), 3), again(b.record("s3", body("3")), 3), again(b.record("s4", "unreadable"), 3))
-	if err != nil || len(failed) != 0 {
-		t.Fatal(failed, err)
-	}
+	b.all(again(b.record("s1", body("1")), 3), again(b.record("s2", body("2")), 3), again(b.record("s3", body("3")), 3), again(b.record("s4", "unreadable"), 3))
 	b.last(job.Recovery, 2)
 	b.last(job.DLQ, 1)
 	if _, struck := b.ledger.strikes["s4"]; struck {
@@ -97,7 +90,7 @@ func TestEveryReturnRetiresItsMessage(t *testing.T) {
 	}
 }
 
-// mortal is a process's way to the ledger and the queues. Once it is dead nothing gets through.
+// mortal connects a process with the ledger and the queues. After the process has died, no call gets through.
 type mortal struct {
 	*memory
 	*wires
@@ -138,7 +131,7 @@ func (p *mortal) Backoff(ctx context.Context, lane job.Queue, items []lanes.Back
 	return p.wires.Backoff(ctx, lane, items)
 }
 
-// process handles one batch in a process that dies when it runs the job "poison", as if at that moment.
+// process handles one batch in a process that dies when it runs the job "poison".
 func (b *bench) process(records ...events.SQSMessage) {
 	b.Helper()
 	p := &mortal{memory: b.ledger, wires: b.wires}
@@ -162,7 +155,7 @@ func (b *bench) process(records ...events.SQSMessage) {
 	_, _ = worker.New(b.Config, d).Handle(ctx, events.SQSEvent{Records: records})
 }
 
-// The same three come back together. Only the poison is convicted; the others take effect once.
+// The same three messages come back together. Only the poison is convicted; the others take effect once.
 func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b := newBench(t)
 	b.now = time.Now()
@@ -175,7 +168,7 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b.now = b.now.Add(3 * time.Minute)
 	b.ledger.log = nil
 	b.process(again(poison, 4), again(last, 4))
-	// Fewest strikes first: the innocent is through before the poison gets its second chance.
+	// The suspect with the fewest strikes runs first: the innocent one ends before the poison runs again.
 	b.wantLog("strike m3", "run m3", "delete m3", "clear m3", "strike m2")
 
 	b.now = b.now.Add(3 * time.Minute)
@@ -183,9 +176,8 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	b.one(again(poison, 5))
 	b.wantLog("delete m2")
 	m := b.last(job.DLQ, 1).Message
-	if m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
-		t.Errorf("class %q, cause %q, want it convicted", m.Memory.Class, m.Memory.Cause)
-	}
+	equal(b, m.Memory.Class, job.Crashed, "the memory's class")
+	equal(b, m.Memory.Cause, job.CauseCrash, "the memory's cause")
 	if m.Body != body("poison") {
 		t.Errorf("body %s", m.Body)
 	}
@@ -204,19 +196,18 @@ func struck(t *testing.T, end time.Time) (*bench, events.SQSMessage) {
 }
 
 func TestAStrikeCountsOnlyWhenItsInvocationIsOver(t *testing.T) {
-	b, r := struck(t, t0.Add(-60*time.Second)) // over, but for clocks that differ
+	b, r := struck(t, t0.Add(-60*time.Second)) // over, if clocks did not differ
 	b.one(r)
-	if b.ran.Load() != 1 || len(b.wires.sent[job.DLQ]) != 0 {
-		t.Error("convicted by an invocation that may still be running")
-	}
+	equal(b, b.ran.Load(), 1, "the number of runs")
+	equal(b, len(b.wires.sent[job.DLQ]), 0, "the number of moves to %s", job.DLQ)
 	b, r = struck(t, t0.Add(-60*time.Second-time.Millisecond))
 	b.one(r)
-	if b.ran.Load() != 0 || len(b.wires.sent[job.DLQ]) != 1 {
-		t.Error("not convicted")
-	}
+	equal(b, b.ran.Load(), 0, "the number of runs")
+	equal(b, len(b.wires.sent[job.DLQ]), 1, "the number of moves to %s", job.DLQ)
 }
 
-// The kind's own code may be what kills, so a convict's payload is not read, and its entry stays as it is.
+// The kind's own code may kill the process. So a convicted job's payload is not read, and its entry stays as it
+// is.
 func TestAConvictIsIsolatedByItsMessageAlone(t *testing.T) {
 	b, r := struck(t, t0.Add(-time.Hour))
 	k := b.kind("test", job.RunLate)
@@ -226,15 +217,18 @@ func TestAConvictIsIsolatedByItsMessageAlone(t *testing.T) {
 	}
 	b.Kinds = job.NewCatalogue(k)
 	b.one(r)
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Crashed || m.Cause != job.CauseCrash || m.Fingerprint == "" {
-		t.Errorf("memory %+v", m)
+	m := b.last(job.DLQ, 1).Message.Memory
+	equal(b, m.Class, job.Crashed, "the memory's class")
+	equal(b, m.Cause, job.CauseCrash, "the memory's cause")
+	if m.Fingerprint == "" {
+		t.Error("the memory has no fingerprint")
 	}
 	if len(b.ledger.entries) != 0 {
 		t.Errorf("entries %v, want none", b.ledger.entries)
 	}
 }
 
-// An outage must convict nobody.
+// An outage must convict no job.
 func TestOutageConvictsNoInnocent(t *testing.T) {
 	t.Run("strikes not read: handed back, unrun", func(t *testing.T) {
 		b := newBench(t)
@@ -285,9 +279,9 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 		b.run = leaves
 		ctx, cancel := context.WithDeadline(t.Context(), b.now.Add(300*time.Millisecond))
 		defer cancel()
-		if response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{again(b.record("m1", body("1")), 3)}}); err != nil || len(response.BatchItemFailures) != 0 {
-			t.Errorf("response %v, %v", response, err)
-		}
+		response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{again(b.record("m1", body("1")), 3)}})
+		equal(b, err, nil, "the error")
+		equal(b, len(response.BatchItemFailures), 0, "the number of failures")
 		b.last(job.Source, 1)
 	})
 	t.Run("neither at first: both again", func(t *testing.T) {
@@ -303,15 +297,14 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 			return lanes.ErrUnsent
 		}
 		failed, _ := b.handle(again(b.record("m1", body("1")), 3))
-		if len(failed) != 1 || tries != 3 {
-			t.Errorf("failed %v after %d hand-overs, want it left after 3", failed, tries)
-		}
+		equal(b, len(failed), 1, "the number of failures")
+		equal(b, tries, 3, "the number of hand-overs")
 		b.wantLog("strike m1", "clear m1")
 	})
 }
 
-// Two strikes that were not cleared would convict the next delivery, so until one is gone no other
-// suspect starts.
+// Two strikes that were not cleared would convict the next delivery. So no other suspect starts until one is
+// cleared.
 func TestAnUnclearedStrikeHoldsTheOthersBack(t *testing.T) {
 	b := newBench(t)
 	b.HandoverMargin, b.StartMargin = 80*time.Millisecond, 100*time.Millisecond
@@ -335,8 +328,8 @@ func TestAnUnclearedStrikeHoldsTheOthersBack(t *testing.T) {
 	}
 }
 
-// A message that is full of the sender's own is deferred without our memory: its contentions count in the
-// ledger, and the delivery that follows reads them there.
+// A message without room for our memory is deferred without it. Its contentions are counted in the ledger, and
+// the next delivery reads them there.
 func TestContentionsOfAFullMessageCountInTheLedger(t *testing.T) {
 	b := newBench(t)
 	b.run = func(context.Context, job.Delivery) job.Result {
@@ -355,21 +348,21 @@ func TestContentionsOfAFullMessageCountInTheLedger(t *testing.T) {
 	b.MaxContentions, b.ContentionTime = 2, 2*time.Minute
 	b.one(full("m1", sourceARN))
 	for n := 1; n <= 2; n++ {
-		if e := b.ledger.entries["test/1"]; e.Contentions != n || e.Status != ledger.Pending || !e.FirstSent.Equal(t0) {
-			t.Fatalf("after contention %d: %+v", n, e)
-		}
+		equal(b, b.ledger.entries["test/1"].Contentions, n, "the entry's number of contentions")
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
+		sameTime(b, b.ledger.entries["test/1"].FirstSent, t0, "the entry's time of the first sending")
 		b.now = b.now.Add(time.Minute)
 		b.one(full(fmt.Sprint("m", n+1), recoveryARN))
 	}
 	if m := b.last(job.DLQ, 1); len(m.Message.Attributes) != 10 {
 		t.Errorf("the sender's attributes: %v", m.Message.Attributes)
 	}
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Cause != job.CauseContention {
-		t.Errorf("entry %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Cause, job.CauseContention, "the entry's cause")
 }
 
-// Somebody took our attribute away: what it counted is in the ledger too, as far as it was written there.
+// Our attribute was removed from the message. The counts that were written into the ledger too are taken from
+// there.
 func TestARecoveryDeliveryWithoutMemoryReadsItsEntry(t *testing.T) {
 	b := newBench(t)
 	b.run = func(context.Context, job.Delivery) job.Result {
@@ -379,9 +372,10 @@ func TestARecoveryDeliveryWithoutMemoryReadsItsEntry(t *testing.T) {
 	r := b.record("m1", body("1"))
 	r.EventSourceARN = recoveryARN
 	b.one(r)
-	if m := b.last(job.Recovery, 1).Message.Memory; m.Contentions != 8 || m.Attempt != 2 || m.Redrives != 1 || !m.FirstSent.Equal(t0.Add(-time.Hour)) {
-		t.Errorf("memory %+v", m)
-	}
+	equal(b, b.last(job.Recovery, 1).Message.Memory.Contentions, 8, "the memory's number of contentions")
+	equal(b, b.last(job.Recovery, 1).Message.Memory.Attempt, 2, "the memory's attempt")
+	equal(b, b.last(job.Recovery, 1).Message.Memory.Redrives, 1, "the memory's generation")
+	sameTime(b, b.last(job.Recovery, 1).Message.Memory.FirstSent, t0.Add(-time.Hour), "the memory's time of the first sending")
 }
 
 func TestForgedMemoryGainsNothing(t *testing.T) {
@@ -400,8 +394,7 @@ func TestForgedMemoryGainsNothing(t *testing.T) {
 		r = b.back("m2", first)
 		r.MessageAttributes[job.MemoryAttribute] = events.SQSMessageAttribute{DataType: "String", StringValue: &forged}
 		b.one(r)
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 2 {
-			t.Errorf("%s: entry %+v", forged, e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "%s: the entry's status", forged)
+		equal(b, b.ledger.entries["test/1"].Attempts, 2, "%s: the entry's number of attempts", forged)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/retry"
+	"acklast/internal/schedule"
 	"acklast/internal/telemetry"
 )
 
@@ -49,11 +50,18 @@ type Lanes interface {
 	Delete(ctx context.Context, from job.Queue, messages []job.Message) []error
 }
 
+// Scheduler is what the worker uses of EventBridge Scheduler.
+type Scheduler interface {
+	Create(ctx context.Context, name string, at, now time.Time, m schedule.Message) error
+}
+
 // Dependencies are a Handler's dependencies. All are required.
 type Dependencies struct {
 	Ledger    Ledger
 	Lanes     Lanes
 	Operators Operators
+	// Scheduler may be nil if the Config schedules nothing.
+	Scheduler Scheduler
 	Kinds     job.Catalogue
 	Metrics   *telemetry.Recorder
 	Log       *slog.Logger
@@ -73,6 +81,7 @@ type Handler struct {
 	ledger    Ledger
 	lanes     Lanes
 	operators Operators
+	scheduler Scheduler
 	kinds     job.Catalogue
 	metrics   *telemetry.Recorder
 	log       *slog.Logger
@@ -91,7 +100,7 @@ type Handler struct {
 // New returns a handler.
 func New(c Config, d Dependencies) *Handler {
 	return &Handler{
-		config: c, ledger: d.Ledger, lanes: d.Lanes, operators: d.Operators, kinds: d.Kinds,
+		config: c, ledger: d.Ledger, lanes: d.Lanes, operators: d.Operators, scheduler: d.Scheduler, kinds: d.Kinds,
 		metrics: d.Metrics, log: d.Log, now: d.Now, random: d.Random, token: d.Token, exit: d.Exit,
 		pause: retry.Sleep, limits: newLimits(c.Processes, d.Operators),
 	}
@@ -121,7 +130,7 @@ type lastResponse struct {
 	exit func()
 }
 
-// ContentType is required by Lambda's runtime.
+// ContentType is the response's content type, which Lambda's runtime reads.
 func (*lastResponse) ContentType() string { return "application/json" }
 
 // Close ends the process.
@@ -244,8 +253,8 @@ func (h *Handler) run(ctx context.Context, s *step) {
 	}
 }
 
-// begin takes a record as far as no call is needed. Of a batch this happens in the order of its records, so
-// that those in front get the attempts that a slowed kind may start.
+// begin does the part of a record's work that needs no call. It runs in the order of the batch's records, so
+// that the first ones get the attempts that a slowed kind may start.
 func (h *Handler) begin(ctx context.Context, s *step) {
 	s.over = s.Envelope.Kind == "" && !h.readEnvelope(s) || !h.readPayload(s)
 	if !s.over && h.ready(s) {

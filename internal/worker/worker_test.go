@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if raceDetector { // which makes a story take six times as long; make test tells all of them without it as well
+	if raceDetector { // a story takes six times as long with it; make test runs all of them without it as well
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
@@ -44,8 +44,8 @@ type memory struct {
 	entries map[string]ledger.Entry
 	strikes map[string]map[string]time.Time // by message and token
 	log     []string                        // what was done with strikes, runs and deletes, in order
-	fail    error                           // what every call comes to, if set
-	// unstruck and unclear are what strikes and their clearing come to, if set.
+	fail    error                           // the error of every call, if set
+	// unstruck and unclear are the errors of strikes and of their clearing, if set.
 	unstruck, unclear error
 }
 
@@ -112,7 +112,7 @@ func (m *memory) Update(_ context.Context, key, token string, change func(ledger
 	return next, nil
 }
 
-// commit makes the delivery's entry final, as a kind's own transaction would.
+// commit makes the delivery's entry final, like a kind's own transaction.
 func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,14 +129,14 @@ func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.R
 	return job.Result{Verdict: job.Committed, Detail: "ran"}
 }
 
-// wires are queues that remember what was sent.
+// wires are queues that record the messages they were sent.
 type wires struct {
 	mu      sync.Mutex
 	sent    map[job.Queue][]lanes.Move
 	calls   int
 	backoff []lanes.Backoff
 	refuse  func(to job.Queue, m lanes.Move) error
-	deny    error // what Backoff comes to
+	deny    error // the error of Backoff
 	deleted func(id string)
 }
 
@@ -170,8 +170,8 @@ func (w *wires) Backoff(_ context.Context, _ job.Queue, items []lanes.Backoff) e
 	return w.deny
 }
 
-// bench is a handler between a ledger and queues in memory, with a clock of its own and one kind,
-// "test", whose job n runs as the test says.
+// bench is a handler with a ledger and queues in memory, its own clock and one kind, "test". The test chooses
+// how a job of it runs.
 type bench struct {
 	testing.TB
 	worker.Config
@@ -235,7 +235,7 @@ func fails(class job.Class, after time.Duration) func(context.Context, job.Deliv
 	}
 }
 
-// leaves is a run of which nothing is known: another delivery has the job by now.
+// leaves is a run of unknown result: another delivery has the job by now.
 func leaves(context.Context, job.Delivery) job.Result {
 	return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrLeaseLost}
 }
@@ -252,7 +252,7 @@ func (b *bench) record(id, body string) events.SQSMessage {
 	}
 }
 
-// back is a message that was moved, as its queue delivers it: with a new id.
+// back is a moved message as its queue delivers it: with a new id.
 func (b *bench) back(id string, m lanes.Move) events.SQSMessage {
 	r := b.record(id, m.Message.Body)
 	r.EventSourceARN = recoveryARN
@@ -282,21 +282,61 @@ func (b *bench) handle(records ...events.SQSMessage) ([]string, error) {
 	return failed, err
 }
 
-// one handles one record that must not be left.
-func (b *bench) one(r events.SQSMessage) {
+// all handles records, none of which may be left.
+func (b *bench) all(records ...events.SQSMessage) {
 	b.Helper()
-	if failed, err := b.handle(r); err != nil || len(failed) != 0 {
-		b.Fatalf("failed %v, %v\n%s", failed, err, b.out.String())
+	failed, err := b.handle(records...)
+	if err != nil {
+		b.Fatalf("the batch failed: %v\n%s", err, b.out.String())
+	}
+	if len(failed) != 0 {
+		b.Fatalf("left %v\n%s", failed, b.out.String())
 	}
 }
 
-// last returns the last move to the queue, of n in all.
+// one handles one record that must not be left.
+func (b *bench) one(r events.SQSMessage) {
+	b.Helper()
+	b.all(r)
+}
+
+// last returns the last move to the queue; n is the expected number of moves.
 func (b *bench) last(to job.Queue, n int) lanes.Move {
 	b.Helper()
 	if len(b.wires.sent[to]) != n {
 		b.Fatalf("%d moves to %s, want %d", len(b.wires.sent[to]), to, n)
 	}
 	return b.wires.sent[to][n-1]
+}
+
+// reporter is the part of a *testing.T, and of a *bench, that a check needs.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// equal checks one fact, such as "the entry's status".
+func equal[V comparable](t reporter, got, want V, fact string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %v, want %v", fmt.Sprintf(fact, args...), got, want)
+	}
+}
+
+// sameTime is equal for times.
+func sameTime(t reporter, got, want time.Time, fact string, args ...any) {
+	t.Helper()
+	if !got.Equal(want) {
+		t.Errorf("%s is %v, want %v", fmt.Sprintf(fact, args...), got, want)
+	}
+}
+
+// contains checks that a text has a part.
+func contains(t reporter, got, part, fact string, args ...any) {
+	t.Helper()
+	if !strings.Contains(got, part) {
+		t.Errorf("%s is %q, want it to contain %q", fmt.Sprintf(fact, args...), got, part)
+	}
 }
 
 func TestOneBadRecordFailsAlone(t *testing.T) {
@@ -308,9 +348,8 @@ func TestOneBadRecordFailsAlone(t *testing.T) {
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
 	failed, err := b.handle(b.record("m1", body("1")), b.record("m2", body("2")), b.record("m3", body("3")))
-	if err != nil || len(failed) != 1 || failed[0] != "m2" {
-		t.Errorf("failed %v, %v, want m2 and no error", failed, err)
-	}
+	equal(b, err, nil, "the error")
+	equal(b, fmt.Sprint(failed), "[m2]", "the list of failures")
 }
 
 func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
@@ -328,10 +367,7 @@ func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
 	unknown := b.record("unknown", `{"kind":"nobody","payload":{}}`)
 	unknown.EventSourceARN = recoveryARN
 	records = append(records, unknown)
-	failed, err := b.handle(records...)
-	if err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(records...)
 	if b.ran.Load() != 1 {
 		t.Errorf("%d jobs ran", b.ran.Load())
 	}
@@ -346,8 +382,12 @@ func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
 		} else if m.Message.Body != bodies[i] {
 			t.Errorf("body %q became %q", bodies[i], m.Message.Body)
 		}
-		if got := m.Message.Memory; got.Class != want || got.Cause != job.CausePermanent || got.Error == "" || !got.At.Equal(t0) {
-			t.Errorf("body %.40q: memory %+v, want class %s", m.Message.Body, got, want)
+		got := m.Message.Memory
+		equal(b, got.Class, want, "body %.40q: the memory's class", m.Message.Body)
+		equal(b, got.Cause, job.CausePermanent, "body %.40q: the memory's cause", m.Message.Body)
+		sameTime(b, got.At, t0, "body %.40q: the memory's time of the isolation", m.Message.Body)
+		if got.Error == "" {
+			t.Errorf("body %.40q: the memory has no error", m.Message.Body)
 		}
 	}
 	if len(b.ledger.entries) != 1 {
@@ -355,7 +395,7 @@ func TestUnreadableBodiesAreIsolatedBesideAGoodRecord(t *testing.T) {
 	}
 }
 
-// Ids with delimiters, and integers next to each other above 2^53, stay different jobs.
+// Ids with delimiters, and neighbouring integers above 2^53, stay different jobs.
 func TestKeysStayApart(t *testing.T) {
 	b := newBench(t)
 	ids := []string{"a/b", "a%2Fb", "a", "9007199254740993", "9007199254740992"}
@@ -363,9 +403,7 @@ func TestKeysStayApart(t *testing.T) {
 	for i, id := range ids {
 		records = append(records, b.record(fmt.Sprint("m", i), body(id)))
 	}
-	if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
-		t.Fatal(failed, err)
-	}
+	b.all(records...)
 	if len(b.ledger.entries) != len(ids) {
 		t.Errorf("entries %v, want %d", maps.Keys(b.ledger.entries), len(ids))
 	}
@@ -379,19 +417,16 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
-	failed, err := b.handle(b.record("m1", body("1")), b.record("m2", body("2")))
-	if err != nil || len(failed) != 0 {
-		t.Errorf("failed %v, %v", failed, err)
-	}
-	if e := b.ledger.entries["test/2"]; e.Attempts != 1 || e.LastClass != job.ClassUnknown || !strings.Contains(e.LastError, "poison") {
-		t.Errorf("%d attempts, class %q, error %q", e.Attempts, e.LastClass, e.LastError)
-	}
+	b.all(b.record("m1", body("1")), b.record("m2", body("2")))
+	equal(b, b.ledger.entries["test/2"].Attempts, 1, "the entry's number of attempts")
+	equal(b, b.ledger.entries["test/2"].LastClass, job.ClassUnknown, "the entry's last class")
+	contains(b, b.ledger.entries["test/2"].LastError, "poison", "the entry's last error")
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done {
 		t.Errorf("the other record is %s", e.Status)
 	}
 }
 
-// A panic says nothing about the call that it interrupted.
+// A panic proves nothing about the call that it interrupted.
 func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 	b := newBench(t)
 	b.run = func(ctx context.Context, d job.Delivery) job.Result {
@@ -404,34 +439,35 @@ func TestAPanicKeepsTheUnresolvedMark(t *testing.T) {
 		panic("after the call")
 	}
 	b.one(b.record("m1", body("1")))
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || !e.Unresolved {
-		t.Errorf("%s, unresolved %v, want pending and unresolved", e.Status, e.Unresolved)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Unresolved, true, "the entry's mark unresolved")
 }
 
-// The kind's own code that reads a payload panics on the same bytes each time, and has no key yet.
+// The kind's own code that reads a payload panics on the same bytes each time, and there is no key yet to count
+// attempts under.
 func TestAPanicWhileReadingIsIsolatedAtOnce(t *testing.T) {
 	b := newBench(t)
 	k := b.kind("test", job.RunLate)
 	k.Read = func([]byte) (job.Contents, error) { panic("bad check") }
 	b.Kinds = job.NewCatalogue(k)
 	b.one(b.record("m1", body("1")))
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.ClassUnknown || !strings.Contains(m.Error, "bad check") {
-		t.Errorf("memory %+v", m)
-	}
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Class, job.ClassUnknown, "the memory's class")
+	contains(b, b.last(job.DLQ, 1).Message.Memory.Error, "bad check", "the memory's error")
 }
 
 func TestNothingStartsWithTooLittleTime(t *testing.T) {
 	for _, left := range []time.Duration{topology.Default().StartMargin - time.Millisecond, 0, -time.Second} {
 		b := newBench(t)
-		// The handler's clock decides, so that the context itself need not end.
+		// The handler's clock decides, so the context itself need not end.
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
 		deadline, _ := ctx.Deadline()
 		b.now = deadline.Add(-left)
 		response, err := b.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{b.record("m1", body("1"))}})
 		cancel()
-		if b.ran.Load() != 0 || err == nil || len(response.BatchItemFailures) != 1 {
-			t.Errorf("%v left: ran %d, %v, %v", left, b.ran.Load(), response, err)
+		equal(b, b.ran.Load(), 0, "with %v left, the number of runs", left)
+		equal(b, len(response.BatchItemFailures), 1, "with %v left, the number of failures", left)
+		if err == nil {
+			t.Errorf("with %v left, the batch did not fail", left)
 		}
 	}
 }
@@ -468,8 +504,10 @@ func TestResponses(t *testing.T) {
 			if fmt.Sprint(failed) != tt.failed {
 				t.Errorf("failed %v, want %s", failed, tt.failed)
 			}
-			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
-				t.Errorf("error %v, want %q", err, tt.fails)
+			if tt.fails == "" {
+				equal(t, err, nil, "the error")
+			} else if err == nil || !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("the error is %v, want one that contains %q", err, tt.fails)
 			}
 		})
 	}
@@ -478,18 +516,17 @@ func TestResponses(t *testing.T) {
 func TestLeftDeliveriesBackOff(t *testing.T) {
 	b := newBench(t)
 	b.run = leaves
-	b.wires.deny = errors.New("no permission") // best effort: not the record's failure
+	b.wires.deny = errors.New("no permission") // best effort: a failure here does not fail the record
 	second := b.record("m2", body("2"))
 	second.Attributes["ApproximateReceiveCount"] = "2"
 	third := b.record("m3", body("3"))
 	third.Attributes["ApproximateReceiveCount"] = "3"
 	late := b.record("m4", body("4"))
 	late.Attributes["ApproximateReceiveCount"] = "900"
-	unreadable := b.record("m5", `{}`) // isolated, so there is a success beside them
+	unreadable := b.record("m5", `{}`) // isolated, so the batch has a success too
 	failed, err := b.handle(b.record("m1", body("1")), second, third, late, unreadable)
-	if err != nil || fmt.Sprint(failed) != "[m1 m2 m3 m4]" {
-		t.Fatal(failed, err)
-	}
+	equal(b, err, nil, "the error")
+	equal(b, fmt.Sprint(failed), "[m1 m2 m3 m4]", "the list of failures")
 	want := map[string]time.Duration{"m1": 30 * time.Second, "m2": time.Minute, "m3": 2 * time.Minute, "m4": 15 * time.Minute}
 	got := map[string]time.Duration{}
 	for _, item := range b.wires.backoff {
@@ -512,22 +549,21 @@ func TestRetry(t *testing.T) {
 	r.Attributes["MessageGroupId"] = "tenant-1"
 	b.one(r)
 	m := b.last(job.Recovery, 1)
-	if m.Delay != 5*time.Second || m.Message.Body != r.Body || m.Message.Attributes["trace"].String != "x" || m.Message.Group != "tenant-1" {
-		t.Errorf("move %+v", m)
-	}
-	if memory := m.Message.Memory; memory.Attempt != 1 || memory.MessageID != "m1" || !memory.FirstSent.Equal(t0) {
-		t.Errorf("memory %+v", memory)
-	}
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || e.Attempts != 1 {
-		t.Errorf("a failure before the commit leaves entry %+v", e)
-	}
+	equal(b, m.Delay, 5*time.Second, "the move's delay")
+	equal(b, m.Message.Body, r.Body, "the move's body")
+	equal(b, m.Message.Attributes["trace"].String, "x", "the move's attribute trace")
+	equal(b, m.Message.Group, "tenant-1", "the move's group")
+	equal(b, m.Message.Memory.Attempt, 1, "the memory's attempt")
+	equal(b, m.Message.Memory.MessageID, "m1", "the memory's message id")
+	sameTime(b, m.Message.Memory.FirstSent, t0, "the memory's time of the first sending")
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
 	// The retry claims cleanly.
 	b.now = t0.Add(6 * time.Second)
 	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 	b.one(b.back("m2", m))
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Attempts != 1 {
-		t.Errorf("after the retry: %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
 }
 
 func TestRetryAfterIsALowerBound(t *testing.T) {
@@ -540,12 +576,13 @@ func TestRetryAfterIsALowerBound(t *testing.T) {
 		if m := b.last(job.Recovery, 1); m.Delay != delay {
 			t.Errorf("Retry-After %v: delay %v, want %v", after, m.Delay, delay)
 		}
-		// An early copy does not run before it either.
+		// An early copy does not run before that time either.
 		b.now = t0.Add(after / 2)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(b.back("m2", b.last(job.Recovery, 1)))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || after > 5*time.Second && len(b.wires.sent[job.Recovery]) != 2 {
-			t.Errorf("Retry-After %v: the early copy left %+v", after, e)
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "Retry-After %v: after the early copy, the entry's status", after)
+		if after > 5*time.Second {
+			equal(b, len(b.wires.sent[job.Recovery]), 2, "Retry-After %v: the number of moves to recovery", after)
 		}
 	}
 }
@@ -563,40 +600,38 @@ func TestCountBudgetIsolates(t *testing.T) {
 	b.one(r)
 	m := b.last(job.DLQ, 1)
 	memory := m.Message.Memory
-	if memory.Class != job.Transient || memory.Cause != job.CauseAttempts || memory.Attempt != 10 || memory.Error != "dependency down" || memory.MessageID != "m0" {
-		t.Errorf("memory %+v", memory)
-	}
+	equal(b, memory.Class, job.Transient, "the memory's class")
+	equal(b, memory.Cause, job.CauseAttempts, "the memory's cause")
+	equal(b, memory.Attempt, 10, "the memory's attempt")
+	equal(b, memory.Error, "dependency down", "the memory's error")
+	equal(b, memory.MessageID, "m0", "the memory's message id")
 	if m.Message.Body != body("1") {
 		t.Errorf("body %s", m.Message.Body)
 	}
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 10 {
-		t.Errorf("entry %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Attempts, 10, "the entry's number of attempts")
 }
 
 func TestTimeBudgetIsolates(t *testing.T) {
 	b := newBench(t)
 	b.run = fails(job.Transient, 0)
 	b.one(b.record("m1", `{"kind":"test","deadline":"2026-12-01T10:00:10Z","payload":{"ID":"1"}}`))
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Cause != job.CauseTime || m.Attempt != 1 {
-		t.Errorf("memory %+v", m)
-	}
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CauseTime, "the memory's cause")
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Attempt, 1, "the memory's attempt")
 }
 
 func TestLatePolicies(t *testing.T) {
 	const late = `{"kind":%q,"deadline":"2026-12-01T09:59:00Z","payload":{"ID":"1"}}`
 	b := newBench(t)
 	b.one(b.record("m1", fmt.Sprintf(late, "test")))
-	if e := b.ledger.entries["test/1"]; b.ran.Load() != 1 || e.Status != ledger.Done {
-		t.Errorf("a kind that runs late: %+v", e)
-	}
+	equal(b, b.ran.Load(), 1, "the number of runs")
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
 	if !strings.Contains(b.out.String(), `"Lateness":[60000]`) {
 		t.Errorf("not counted as late:\n%s", b.out.String())
 	}
 	b.one(b.record("m2", fmt.Sprintf(late, "expiring")))
-	if e := b.ledger.entries["expiring/1"]; b.ran.Load() != 1 || e.Status != ledger.Expired {
-		t.Errorf("a kind that expires: %+v", e)
-	}
+	equal(b, b.ran.Load(), 1, "the number of runs")
+	equal(b, b.ledger.entries["expiring/1"].Status, ledger.Expired, "the entry's status")
 	b.one(b.record("m3", fmt.Sprintf(late, "expiring")))
 	if !strings.Contains(b.out.String(), `"duplicate":true`) {
 		t.Errorf("a copy of an expired job is a duplicate:\n%s", b.out.String())
@@ -618,13 +653,11 @@ func TestNotDueIsDeferred(t *testing.T) {
 		b.now = b.now.Add(m.Delay)
 		r = b.back(fmt.Sprint("m", i+1), m)
 	}
-	if b.ran.Load() != 0 || len(b.ledger.entries) != 0 {
-		t.Error("a deferral spends nothing and writes nothing")
-	}
+	equal(b, b.ran.Load(), 0, "the number of runs")
+	equal(b, len(b.ledger.entries), 0, "the number of entries")
 	b.one(r)
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || !e.Due.Equal(t0.Add(2400500*time.Millisecond)) {
-		t.Errorf("when due: %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+	sameTime(b, b.ledger.entries["test/1"].Due, t0.Add(2400500*time.Millisecond), "the entry's due time")
 }
 
 func TestADeferralIsNeverWithoutDelay(t *testing.T) {
@@ -650,9 +683,8 @@ func TestContention(t *testing.T) {
 		if m.Delay != want {
 			t.Errorf("contention %d: delay %v, want %v", n+1, m.Delay, want)
 		}
-		if got := m.Message.Memory; got.Contentions != n+1 || !got.ContendedFrom.Equal(t0) {
-			t.Errorf("contention %d: memory %+v", n+1, got)
-		}
+		equal(b, m.Message.Memory.Contentions, n+1, "contention %d: the memory's number of contentions", n+1)
+		sameTime(b, m.Message.Memory.ContendedFrom, t0, "contention %d: the memory's first contention", n+1)
 		b.now = b.now.Add(m.Delay)
 		r = b.back(fmt.Sprint("m", n+1), m)
 	}
@@ -676,42 +708,39 @@ func TestContentionIsolatesWhenCountAndTimeAreSpent(t *testing.T) {
 		memory := job.Memory{MessageID: "m0", Contentions: c.count, ContendedFrom: b.now.Add(-c.since)}
 		b.one(b.back("m2", lanes.Move{Message: job.Message{Body: body("1"), Memory: memory}}))
 		m := b.last(c.want, 1).Message.Memory
-		if e := b.ledger.entries["test/1"]; (e.Status == ledger.Isolated) != (c.want == job.DLQ) || e.Attempts != 0 {
-			t.Errorf("%d since %v: entry %+v", c.count, c.since, e)
-		}
+		e := b.ledger.entries["test/1"]
+		equal(b, e.Status == ledger.Isolated, c.want == job.DLQ, "%d since %v: that the entry is isolated", c.count, c.since)
+		equal(b, e.Attempts, 0, "%d since %v: the entry's number of attempts", c.count, c.since)
 		if c.want == job.DLQ && m.Cause != job.CauseContention {
 			t.Errorf("cause %q, want %q", m.Cause, job.CauseContention)
 		}
 	}
 }
 
-// A wait for a known time counts nothing, however often.
+// A wait for a known time is not counted as contention, however often it happens.
 func TestWaitingIsNotContention(t *testing.T) {
 	b := newBench(t)
 	memory := job.Memory{MessageID: "m0", Contentions: 500, ContendedFrom: t0.Add(-100 * time.Hour)}
 	b.ledger.entries["test/1"] = ledger.Entry{Key: "test/1", Status: ledger.Pending, RetryAt: t0.Add(24 * time.Hour), Version: 1}
 	b.one(b.back("m2", lanes.Move{Message: job.Message{Body: body("1"), Memory: memory}}))
-	if m := b.last(job.Recovery, 1); m.Delay != 15*time.Minute || m.Message.Memory.Contentions != 500 {
-		t.Errorf("delay %v, %d contentions, want 15 min and 500 still", m.Delay, m.Message.Memory.Contentions)
-	}
+	equal(b, b.last(job.Recovery, 1).Delay, 15*time.Minute, "the move's delay")
+	equal(b, b.last(job.Recovery, 1).Message.Memory.Contentions, 500, "the memory's number of contentions")
 }
 
 func TestTooFarAheadIsRefusedAtOnce(t *testing.T) {
 	b := newBench(t)
 	far := `{"kind":"test","notBefore":"2026-12-02T10:00:01Z","payload":{"ID":"1"}}`
 	b.one(b.record("m1", far))
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent {
-		t.Errorf("memory %+v", m)
-	}
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 0 {
-		t.Errorf("entry %+v", e)
-	}
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Class, job.Rejected, "the memory's class")
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CausePermanent, "the memory's cause")
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Attempts, 0, "the entry's number of attempts")
 	b.now = b.now.Add(time.Second)
 	b.one(b.record("m2", strings.Replace(far, `"1"`, `"2"`, 1)))
 	b.last(job.Recovery, 1)
 }
 
-// Every message has room for what the ledger's trouble counts, or waits in steps of five minutes.
+// A message carries the count of hand-backs. Without room for it, the message waits in steps of five minutes.
 func TestTheLedgersTroubleHandsBack(t *testing.T) {
 	for lane, arn := range map[job.Queue]string{job.Source: sourceARN, job.Recovery: recoveryARN} {
 		b := newBench(t)
@@ -729,9 +758,10 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 			if m.Delay != want {
 				t.Errorf("%s, outage %d: delay %v, want %v", lane, n+1, m.Delay, want)
 			}
-			if got := m.Message.Memory; got.Outages != n+1 || !got.OutageFrom.Equal(t0) || got.Attempt != 0 || got.Contentions != 0 {
-				t.Errorf("%s, outage %d: memory %+v", lane, n+1, got)
-			}
+			equal(b, m.Message.Memory.Outages, n+1, "%s, outage %d: the memory's number of outages", lane, n+1)
+			sameTime(b, m.Message.Memory.OutageFrom, t0, "%s, outage %d: the memory's first outage", lane, n+1)
+			equal(b, m.Message.Memory.Attempt, 0, "%s, outage %d: the memory's attempt", lane, n+1)
+			equal(b, m.Message.Memory.Contentions, 0, "%s, outage %d: the memory's number of contentions", lane, n+1)
 			b.now = b.now.Add(m.Delay)
 			r = b.back(fmt.Sprint("m", n+1), m)
 			r.EventSourceARN = arn
@@ -739,13 +769,13 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 		if !strings.Contains(b.out.String(), `"LedgerOutage":1`) {
 			t.Errorf("%s: no metric names the outage:\n%s", lane, b.out.String())
 		}
-		// It is over: nothing of it is left.
+		// The outage is over, and its counts are gone.
 		b.run = fails(job.Transient, 0)
 		b.one(r)
 		sent := b.wires.sent[job.Recovery]
-		if got := sent[len(sent)-1].Message.Memory; got.Outages != 0 || !got.OutageFrom.IsZero() || got.Attempt != 1 {
-			t.Errorf("%s, after the outage: memory %+v", lane, got)
-		}
+		equal(b, sent[len(sent)-1].Message.Memory.Outages, 0, "%s, after the outage: the memory's number of outages", lane)
+		sameTime(b, sent[len(sent)-1].Message.Memory.OutageFrom, time.Time{}, "%s, after the outage: the memory's first outage", lane)
+		equal(b, sent[len(sent)-1].Message.Memory.Attempt, 1, "%s, after the outage: the memory's attempt", lane)
 	}
 }
 
@@ -756,8 +786,9 @@ func TestAnOutageOfThreeDays(t *testing.T) {
 		b.run = fails(job.Transient, 0)
 		memory := job.Memory{MessageID: "m0", Outages: 300, OutageFrom: t0.Add(-age)}
 		b.one(b.back("m1", lanes.Move{Message: job.Message{Body: body("1"), Memory: memory}}))
-		if m := b.last(want, 1).Message.Memory; want == job.DLQ && (m.Cause != job.CauseTime || m.Class != job.Transient) {
-			t.Errorf("after %v: memory %+v", age, m)
+		if m := b.last(want, 1).Message.Memory; want == job.DLQ {
+			equal(b, m.Cause, job.CauseTime, "after %v: the memory's cause", age)
+			equal(b, m.Class, job.Transient, "after %v: the memory's class", age)
 		}
 	}
 }
@@ -778,7 +809,7 @@ func TestAnOutageOfAFullMessage(t *testing.T) {
 	}
 }
 
-// The database refuses the kind's own table and takes the ledger's write: the job's attempt failed.
+// The database refuses the kind's own table but accepts the ledger's write: the attempt failed.
 func TestADeniedTableOfTheKindIsAFailedAttempt(t *testing.T) {
 	b := newBench(t)
 	b.run = func(_ context.Context, d job.Delivery) job.Result {
@@ -786,10 +817,9 @@ func TestADeniedTableOfTheKindIsAFailedAttempt(t *testing.T) {
 	}
 	b.one(b.record("m1", body("1")))
 	b.last(job.Recovery, 1)
-	if e := b.ledger.entries["test/1"]; e.Attempts != 1 || e.LastClass != job.ClassUnknown {
-		t.Errorf("%d attempts of class %q, want 1 of class unknown", e.Attempts, e.LastClass)
-	}
-	// The ledger's own table as well: its trouble.
+	equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
+	equal(b, b.ledger.entries["test/1"].LastClass, job.ClassUnknown, "the entry's last class")
+	// It refuses the ledger's own table as well: the ledger is in trouble.
 	b.ledger.fail = ledger.ErrDenied
 	b.one(b.record("m2", body("2")))
 	b.last(job.Source, 1)
@@ -806,7 +836,7 @@ func TestAJobThatExpiresAfterAnOutageIsCountedApart(t *testing.T) {
 	}
 }
 
-// A call of unknown outcome comes before the deadline: the kind looks it up.
+// A call of unknown outcome outranks the deadline: the kind looks it up.
 func TestALateJobWithAnOpenCallRuns(t *testing.T) {
 	const late = `{"kind":"expiring","deadline":"2026-12-01T09:59:00Z","payload":{"ID":"1"}}`
 	b := newBench(t)
@@ -827,13 +857,11 @@ func TestAnUnknownKindWaitsForARollout(t *testing.T) {
 	b := newBench(t)
 	b.one(b.record("m1", `{"kind":"novel","payload":{"ID":"1"}}`))
 	m := b.last(job.Recovery, 1)
-	if m.Delay != 15*time.Minute || m.Message.Memory.Contentions != 0 {
-		t.Errorf("delay %v, memory %+v, want one hop that counts nothing", m.Delay, m.Message.Memory)
-	}
+	equal(b, m.Delay, 15*time.Minute, "the move's delay")
+	equal(b, m.Message.Memory.Contentions, 0, "the memory's number of contentions")
 	b.one(b.back("m2", m))
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent {
-		t.Errorf("memory %+v", m)
-	}
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Class, job.Rejected, "the memory's class")
+	equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CausePermanent, "the memory's cause")
 }
 
 func TestAnotherPayloadUnderAKeyIsIsolatedAlone(t *testing.T) {
@@ -844,12 +872,10 @@ func TestAnotherPayloadUnderAKeyIsIsolatedAlone(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	b.one(b.record("m2", `{"kind":"test","payload":{"ID":"1","to":"bob"}}`))
 	m := b.last(job.DLQ, 1).Message.Memory
-	if m.Class != job.Rejected || m.Cause != job.CauseConflict {
-		t.Errorf("class %q, cause %q, want rejected by conflict", m.Class, m.Cause)
-	}
-	if !strings.Contains(m.Error, before.Digest) || strings.Count(m.Error, "digest 1:") != 2 {
-		t.Errorf("the error names not both digests: %s", m.Error)
-	}
+	equal(b, m.Class, job.Rejected, "the memory's class")
+	equal(b, m.Cause, job.CauseConflict, "the memory's cause")
+	contains(b, m.Error, before.Digest, "the memory's error")
+	equal(b, strings.Count(m.Error, "digest 1:"), 2, "the number of digests in the memory's error")
 	if e := b.ledger.entries["test/1"]; e.Version != before.Version {
 		t.Errorf("the entry was written: %+v", e)
 	}
@@ -869,9 +895,8 @@ func isolated(t *testing.T, class job.Class) (*bench, lanes.Move) {
 	b.Rules.Retry.MaxAttempts = 1
 	b.one(b.record("m1", body("1")))
 	m := b.last(job.DLQ, 1)
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.IsolatedMessageID != "m1" {
-		t.Fatalf("entry %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].IsolatedMessageID, "m1", "the entry's isolated message")
 	b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 	b.now = b.now.Add(time.Minute)
 	return b, m
@@ -882,9 +907,11 @@ func TestIsolatedRules(t *testing.T) {
 		b := newBench(t)
 		b.run = fails(job.Rejected, 0)
 		b.wires.refuse = func(job.Queue, lanes.Move) error { return lanes.ErrUnsent }
-		if failed, err := b.handle(b.record("m1", body("1")), b.record("m2", "also unsent")); err == nil || len(failed) != 2 {
-			t.Fatalf("failed %v, %v: nothing was confirmed", failed, err)
+		failed, err := b.handle(b.record("m1", body("1")), b.record("m2", "also unsent"))
+		if err == nil {
+			t.Error("the batch did not fail, although nothing was confirmed")
 		}
+		equal(b, fmt.Sprint(failed), "[m1 m2]", "the list of failures")
 		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated {
 			t.Fatalf("the isolation is recorded before the send: %+v", e)
 		}
@@ -893,12 +920,12 @@ func TestIsolatedRules(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(r)
-		if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.Rejected || m.Cause != job.CausePermanent || m.Attempt != 1 || !m.At.Equal(t0) {
-			t.Errorf("memory %+v", m)
-		}
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Attempts != 1 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Class, job.Rejected, "the memory's class")
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CausePermanent, "the memory's cause")
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Attempt, 1, "the memory's attempt")
+		sameTime(b, b.last(job.DLQ, 1).Message.Memory.At, t0, "the memory's time of the isolation")
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
 	})
 	t.Run("a stray copy goes to the DLQ", func(t *testing.T) {
 		b, _ := isolated(t, job.Transient)
@@ -908,46 +935,41 @@ func TestIsolatedRules(t *testing.T) {
 		if m := b.last(job.DLQ, 2).Message.Memory; m.Cause != job.CauseAttempts {
 			t.Errorf("memory %+v", m)
 		}
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 0, "the entry's generation")
 	})
 	t.Run("an ambiguous one goes back undecided", func(t *testing.T) {
 		b, m := isolated(t, job.Ambiguous)
 		b.one(b.back("m2", m))
-		if m := b.last(job.DLQ, 2).Message.Memory; m.Class != job.Ambiguous || m.Cause != job.CauseAmbiguous {
-			t.Errorf("memory %+v", m)
-		}
+		equal(b, b.last(job.DLQ, 2).Message.Memory.Class, job.Ambiguous, "the memory's class")
+		equal(b, b.last(job.DLQ, 2).Message.Memory.Cause, job.CauseAmbiguous, "the memory's cause")
 	})
 	t.Run("put back, it is reopened and runs", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)
 		b.one(b.back("m2", m))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Redrives != 1 || e.Attempts != 1 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
+		equal(b, b.ledger.entries["test/1"].Attempts, 1, "the entry's number of attempts")
 	})
 	t.Run("a fresh copy goes to the DLQ as a copy", func(t *testing.T) {
 		b, _ := isolated(t, job.Transient)
 		b.one(b.record("m2", body("1")))
 		copied := b.last(job.DLQ, 2)
-		if m := copied.Message.Memory; !m.Copy || m.Cause != job.CauseAttempts {
-			t.Errorf("memory %+v, want it marked as a copy", m)
-		}
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, copied.Message.Memory.Copy, true, "the memory's mark as a copy")
+		equal(b, copied.Message.Memory.Cause, job.CauseAttempts, "the memory's cause")
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 0, "the entry's generation")
 		if !strings.Contains(b.out.String(), `"Copies":1`) {
 			t.Errorf("not counted:\n%s", b.out.String())
 		}
-		// Put back by hand it lifts nothing either.
+		// Put back by hand, it does not reopen the entry either.
 		b.now = b.now.Add(time.Minute)
 		b.one(b.back("m3", copied))
 		if m := b.last(job.DLQ, 3).Message.Memory; !m.Copy {
 			t.Errorf("memory %+v, want it a copy still", m)
 		}
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 0 {
-			t.Errorf("the copy that was put back made it %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 0, "the entry's generation")
 	})
 	t.Run("put back where our attribute had no room, it runs", func(t *testing.T) {
 		b := newBench(t)
@@ -969,9 +991,8 @@ func TestIsolatedRules(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(full("m2"))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Redrives != 1 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
 	})
 	t.Run("put back, its contentions begin anew", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)
@@ -979,9 +1000,10 @@ func TestIsolatedRules(t *testing.T) {
 		m.Message.Body = `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"1"}}`
 		b.one(b.back("m2", m))
 		got := b.last(job.Recovery, 1).Message.Memory
-		if got.Contentions != 0 || got.Redrives != 1 || got.Cause != "" || got.Class != "" {
-			t.Errorf("memory %+v", got)
-		}
+		equal(b, got.Contentions, 0, "the memory's number of contentions")
+		equal(b, got.Redrives, 1, "the memory's generation")
+		equal(b, got.Cause, "", "the memory's cause")
+		equal(b, got.Class, "", "the memory's class")
 	})
 	t.Run("put back before it is due, it is sorted at once", func(t *testing.T) {
 		const later = `{"kind":"test","notBefore":"2026-12-01T11:00:00Z","payload":{"ID":"1"}}`
@@ -992,10 +1014,9 @@ func TestIsolatedRules(t *testing.T) {
 		b, m = isolated(t, job.Transient)
 		m.Message.Body = later
 		b.one(b.back("m2", m))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Pending || e.Redrives != 1 {
-			t.Errorf("entry %+v", e)
-		}
-		// A second copy from the DLQ finds it open. Its count is that of the earlier opening too.
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Pending, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
+		// A second copy from the DLQ finds the entry open. Its count is from the earlier opening too.
 		m.Message.Memory.Contentions = b.MaxContentions
 		b.one(b.back("m3", m))
 		if got := b.last(job.Recovery, 2).Message.Memory; got.Contentions != 0 {
@@ -1012,9 +1033,8 @@ func TestIsolatedRules(t *testing.T) {
 			return fails(job.Transient, 0)(ctx, d)
 		}
 		b.one(b.back("m2", m))
-		if got := b.last(job.Recovery, 1).Message.Memory; got.Attempt != 2 || got.Redrives != 1 {
-			t.Errorf("memory %+v", got)
-		}
+		equal(b, b.last(job.Recovery, 1).Message.Memory.Attempt, 2, "the memory's attempt")
+		equal(b, b.last(job.Recovery, 1).Message.Memory.Redrives, 1, "the memory's generation")
 	})
 	t.Run("past the generation limit it goes back", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)
@@ -1022,12 +1042,10 @@ func TestIsolatedRules(t *testing.T) {
 		e.Redrives = b.Rules.MaxRedrives
 		b.ledger.entries["test/1"] = e
 		b.one(b.back("m2", m))
-		if got := b.last(job.DLQ, 2).Message.Memory; got.Cause != job.CauseGeneration || got.Redrives != 3 {
-			t.Errorf("memory %+v", got)
-		}
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated || e.Redrives != 3 {
-			t.Errorf("entry %+v", e)
-		}
+		equal(b, b.last(job.DLQ, 2).Message.Memory.Cause, job.CauseGeneration, "the memory's cause")
+		equal(b, b.last(job.DLQ, 2).Message.Memory.Redrives, 3, "the memory's generation")
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 3, "the entry's generation")
 	})
 	t.Run("the ledger's trouble hands it back with its story", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)
@@ -1037,21 +1055,19 @@ func TestIsolatedRules(t *testing.T) {
 		b.ledger.fail = nil
 		b.now = b.now.Add(back.Delay)
 		b.one(b.back("m3", back))
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Redrives != 1 {
-			t.Errorf("entry %+v, want it reopened and done", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
 	})
 	t.Run("final meanwhile, it is a duplicate", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)
 		b.one(b.back("m2", m))
 		b.one(b.back("m3", m))
-		if e := b.ledger.entries["test/1"]; e.Redrives != 1 || !strings.Contains(b.out.String(), `"duplicate":true`) {
-			t.Errorf("entry %+v\n%s", e, b.out.String())
-		}
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
+		contains(b, b.out.String(), `"duplicate":true`, "the log")
 	})
 }
 
-// The one copy that failed first speaks for all: the others wait for its retry.
+// The failure of the first copy counts for all: the others wait for its retry.
 func TestCopiesThatFailTogetherAreOneAttempt(t *testing.T) {
 	b := newBench(t)
 	b.run = fails(job.Transient, 0)
@@ -1059,15 +1075,12 @@ func TestCopiesThatFailTogetherAreOneAttempt(t *testing.T) {
 	for i := range 10 {
 		records = append(records, b.record(fmt.Sprint("m", i), body("1")))
 	}
-	if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
-		t.Fatal(failed, err)
-	}
+	b.all(records...)
 	if e := b.ledger.entries["test/1"]; e.Attempts != 1 {
 		t.Errorf("%d attempts", e.Attempts)
 	}
-	if len(b.wires.sent[job.Recovery]) != 10 || b.wires.calls != 1 {
-		t.Errorf("%d moves in %d calls", len(b.wires.sent[job.Recovery]), b.wires.calls)
-	}
+	equal(b, len(b.wires.sent[job.Recovery]), 10, "the number of moves to %s", job.Recovery)
+	equal(b, b.wires.calls, 1, "the number of calls")
 }
 
 func TestFailureOfAFinalJobIsADuplicate(t *testing.T) {
@@ -1075,9 +1088,8 @@ func TestFailureOfAFinalJobIsADuplicate(t *testing.T) {
 	b.one(b.record("m1", body("1")))
 	b.run = fails(job.Transient, 0)
 	b.one(b.record("m2", body("1")))
-	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done || e.Attempts != 0 {
-		t.Errorf("entry %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+	equal(b, b.ledger.entries["test/1"].Attempts, 0, "the entry's number of attempts")
 }
 
 func TestRecordsRunSideBySideWithinTheBound(t *testing.T) {
@@ -1107,13 +1119,12 @@ func TestRecordsRunSideBySideWithinTheBound(t *testing.T) {
 		_, err := b.handle(records...)
 		done <- err
 	}()
-	for range 4 { // all four places are taken at once, or this never gets on
+	for range 4 { // the test hangs unless all four places are taken at once
 		<-arrived
 	}
 	close(release)
-	if err := <-done; err != nil || most.Load() != 4 {
-		t.Errorf("%d at once, %v", most.Load(), err)
-	}
+	equal(b, <-done, nil, "the error")
+	equal(b, most.Load(), 4, "the most at once")
 }
 
 // Every delivery is counted once, and neither log nor metrics show a body.
@@ -1171,7 +1182,7 @@ func TestOneOutcomeIsObservedForEachDelivery(t *testing.T) {
 	}
 }
 
-// What a newer version wrote waits for a worker of that version.
+// Data of a newer version waits for a worker of that version.
 func TestNewerFormatsAreDeferred(t *testing.T) {
 	t.Parallel()
 	const newerAttribute = `{"v":2,"tries":[1,2]}`
@@ -1215,9 +1226,9 @@ func TestNewerFormatsAreDeferred(t *testing.T) {
 				t.Errorf("strikes %v, want none", b.ledger.strikes)
 			}
 			if strings.HasPrefix(name, "attribute") {
-				if a, err := sent[0].Message.Memory.Encode(); err != nil || a.String != newerAttribute {
-					t.Errorf("the attribute travels as %s, %v, want it unchanged", a.String, err)
-				}
+				a, err := sent[0].Message.Memory.Encode()
+				equal(b, err, nil, "the error of the attribute")
+				equal(b, a.String, newerAttribute, "the attribute that travels on")
 			}
 		})
 	}

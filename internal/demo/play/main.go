@@ -1,6 +1,6 @@
-// Command play tells the story of package demo with the two functions of this module, which it builds
-// first. "acklast demo" runs it: the command line tool itself knows no kind of job, and the story is made
-// of two of them.
+// Command play runs the story of package demo with the two functions of this module, which it builds first.
+// "acklast demo" runs it, because the command line tool itself knows no kind of job, and the story needs two of
+// them.
 package main
 
 import (

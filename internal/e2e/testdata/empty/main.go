@@ -1,5 +1,5 @@
-// Command empty is the handler that the worker's start is measured against: the same SDK clients, and
-// nothing else. With GET_ITEM set to a table it reads one item each time.
+// Command empty is a handler with the same SDK clients as the worker, and nothing else. The worker's start is
+// compared with it. With GET_ITEM set to a table it reads one item each time.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command stubborn is a worker with kinds whose attempts do not come to a good end.
+// Command stubborn is a worker with kinds whose attempts do not end well.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	acklast.StartWorker(
 		kind("test.hangs", func(ctx context.Context) { <-ctx.Done() }),
 		kind("test.panics", func(context.Context) { panic("a bug") }),
-		// It ignores that its attempt has ended, as code does that calls a service without its context.
+		// It ignores the end of its attempt, as code does that calls a service without its context.
 		kind("test.ignores", func(context.Context) { time.Sleep(time.Hour) }),
 		kind("test.behaves", func(context.Context) {}),
 	)

@@ -5,10 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -112,7 +108,7 @@ func contains(t *testing.T, text string, wanted ...string) {
 	t.Helper()
 	for _, w := range wanted {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q does not stand in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
@@ -264,20 +260,10 @@ func TestWithoutARegion(t *testing.T) {
 // After an outage in the middle, the error says how to complete the hold, and that completes it.
 func TestHoldHalfDone(t *testing.T) {
 	d := embedded(t)
-	to, err := url.Parse(d.aws.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(to)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".SendMessageBatch") {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	proxy := faults.New(d.aws.Endpoint())
+	t.Cleanup(proxy.Close)
+	proxy.Add(faults.Rule{Operation: "SendMessageBatch", Fault: faults.Error(403, "AccessDenied", "no")})
+	t.Setenv("AWS_ENDPOINT_URL", proxy.URL())
 	r := d.fails(exitFailed, []string{"may be half done", "--until "}, hold("--for 1m --capacity 5")...)
 	_, until, _ := strings.Cut(r.stderr, "--until ")
 	until, _, _ = strings.Cut(until, " ")

@@ -1,5 +1,5 @@
-// Command boot is a real Lambda bootstrap for the tests of internal/local: what it does with a
-// batch is written in the bodies. It shows every event to the test before it acts on it.
+// Command boot is a real Lambda bootstrap for the tests of internal/local. The bodies of a batch say what it
+// does with them. It shows every event to the test before it acts on it.
 package main
 
 import (

@@ -1,0 +1,99 @@
+package e2e_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/job"
+	"acklast/internal/kinds/reservation"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/schedule"
+	"acklast/internal/topology"
+)
+
+// soon are numbers with which a job that is due in seconds is worth a schedule.
+func soon() topology.Settings {
+	s := topology.Scaled()
+	s.ScheduleFrom, s.ScheduleEarly = s.HopDelay, 2*time.Second
+	return s
+}
+
+// newScheduling is a stack whose jobs arrive before they are due.
+func newScheduling(t *testing.T) (*embedded, *schedule.Client) {
+	t.Helper()
+	e := newEmbeddedWith(t, soon(), local.DefaultProcesses)
+	e.undelayed = true
+	return e, e.schedules(e.env.QueueURLs().Recovery)
+}
+
+// schedules is a client of the stack's schedules that sends to the queue.
+func (e *embedded) schedules(queueURL string) *schedule.Client {
+	cfg := e.env.AWSConfig()
+	endpoint := e.env.FunctionsEndpoint()
+	cfg.BaseEndpoint = &endpoint
+	return schedule.New(awsclient.Scheduler(cfg), schedule.Target{
+		Group: e.names.ScheduleGroup, RoleARN: "arn:aws:iam::000000000000:role/" + e.names.SchedulerRole,
+		QueueURL: queueURL, DLQARN: "arn:aws:sqs:us-east-1:000000000000:" + e.names.DLQ,
+	})
+}
+
+func (e *embedded) waitsAt(c *schedule.Client, h reservation.Hold) {
+	e.Helper()
+	e.until("the job is scheduled", func() bool { return e.tally.Of(e.key(h))[string(job.Deferred)] > 0 })
+	entry := e.entry(e.key(h))
+	if !entry.ScheduledUntil.Equal(h.ExpiresAt) {
+		e.Errorf("the entry is scheduled until %v, want %v", entry.ScheduledUntil, h.ExpiresAt)
+	}
+	at, found, err := c.At(e.Context(), entry.ScheduleName)
+	if want := h.ExpiresAt.Add(-e.settings.ScheduleEarly).Truncate(time.Second).UTC(); err != nil || !found || !at.Equal(want) {
+		e.Errorf("the schedule fires at %v, %v, %v, want %v", at, found, err, want)
+	}
+	if d := e.depth(job.Recovery); d.Visible+d.Delayed+d.InFlight != 0 {
+		e.Errorf("the job also waits on its lane: %+v", d)
+	}
+}
+
+// A job comes back unchanged, even if it looks like a keyword of Scheduler's.
+func TestAScheduledJobComesBackAndRunsInTime(t *testing.T) {
+	e, c := newScheduling(t)
+	h := e.place(e.hold("<aws.scheduler.attempt-number>", 1, 12*time.Second))
+	e.waitsAt(c, h)
+	got := e.ends(h, ledger.Done)
+	if got.FinalAt.Before(h.ExpiresAt) {
+		t.Errorf("ended at %v, before it was due at %v", got.FinalAt, h.ExpiresAt)
+	}
+	if n, err := c.Count(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("%d schedules are left, %v", n, err)
+	}
+	e.dry()
+	if n := e.tally.Effects(e.key(h)); n != 1 {
+		t.Errorf("%d deliveries took effect", n)
+	}
+	e.wantDLQ(0)
+}
+
+// The process dies between the schedule and the acknowledgement: the redelivery meets the same schedule.
+func TestKillBetweenScheduleAndAcknowledgement(t *testing.T) {
+	e, c := newScheduling(t)
+	var killed atomic.Int32
+	e.env.OnResponse(func(local.Invocation) local.Action {
+		if killed.CompareAndSwap(0, 1) {
+			return local.KillBeforeAck
+		}
+		return local.Forward
+	})
+	h := e.place(e.hold("killed", 1, 30*time.Second)) // longer than the visibility timeout
+	e.until("the redelivery is scheduled", func() bool { return e.tally.Of(e.key(h))[string(job.Deferred)] > 1 })
+	e.waitsAt(c, h)
+	if n, err := c.Count(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("%d schedules, %v, want one", n, err)
+	}
+	e.ends(h, ledger.Done)
+	e.dry()
+	if n := e.tally.Effects(e.key(h)); n != 1 {
+		t.Errorf("%d deliveries took effect", n)
+	}
+}
