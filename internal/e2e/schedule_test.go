@@ -10,6 +10,7 @@ import (
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/redrive"
 	"acklast/internal/schedule"
 	"acklast/internal/topology"
 )
@@ -94,6 +95,46 @@ func TestKillBetweenScheduleAndAcknowledgement(t *testing.T) {
 	e.ends(h, ledger.Done)
 	e.dry()
 	if n := e.tally.Effects(e.key(h)); n != 1 {
+		t.Errorf("%d deliveries took effect", n)
+	}
+}
+
+// A schedule that cannot send gives its input to the DLQ. There it reads as the schedule's failure and as the job,
+// and a redrive sends the job.
+func TestASchedulesDeadLetterIsRedriven(t *testing.T) {
+	g := newGoverned(t, topology.ScaledRedrive())
+	g.undelayed = true
+	g.env.Pause(job.Source)
+	h := g.place(g.hold("undeliverable", 1, time.Second))
+	nowhere := g.schedules("http://localhost:4566/000000000000/nowhere-" + g.id)
+	m := schedule.Message{Body: g.body(h), Attributes: map[string]job.Attribute{"tenant": {Type: "String", String: "<blue>"}}}
+	if err := nowhere.Create(t.Context(), "dead-"+g.id, time.Now().Add(time.Second), time.Now(), m); err != nil {
+		t.Fatal(err)
+	}
+	g.until("the input is on the DLQ", func() bool { return g.depth(job.DLQ).Visible == 1 })
+	view := g.ask(redrive.Request{Action: "inspect", Job: g.key(h), WithBody: true}).Message
+	for what, pair := range map[string][2]any{
+		"job":    {view.Job, g.key(h)},
+		"body":   {view.Body, g.body(h)},
+		"cause":  {view.Cause, job.CauseSchedule},
+		"class":  {view.Class, job.Transient},
+		"action": {view.Action, redrive.Redrive},
+		"tenant": {view.Attributes["tenant"], "String"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
+		}
+	}
+	plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan
+	g.ask(redrive.Request{Action: "run", Plan: plan.ID})
+	got := g.ends(h, ledger.Done)
+	if got.Redrives != 1 {
+		t.Errorf("redriven %d times, want once", got.Redrives)
+	}
+	g.wantDLQ(0)
+	g.env.Resume(job.Source) // the first message is a duplicate by now
+	g.dry()
+	if n := g.tally.Effects(g.key(h)); n != 1 {
 		t.Errorf("%d deliveries took effect", n)
 	}
 }
