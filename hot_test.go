@@ -211,7 +211,7 @@ func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) 
 	over := make(chan struct{})
 	began := time.Now()
 	var running sync.WaitGroup
-	for p := range processes {
+	for range processes {
 		services := NewServices(cfg, checkStack, time.Now)
 		services.core.store = dynamo.New(awsclient.DynamoDB(cfg), names.LedgerTable, dynamo.Options{Now: time.Now})
 		started, err := kind.start(t.Context(), services)
@@ -219,11 +219,10 @@ func drainHall(t *testing.T, processes, jobs int, together bool) (f hotFigures) 
 			t.Fatal(err)
 		}
 		moved := &checkQueue{}
-		random := rand.New(rand.NewPCG(uint64(p), 7)) //nolint:gosec // a simulation
 		handler := worker.New(config, worker.Dependencies{
 			Ledger: services.core.store, Lanes: moved, Operators: noOperators{}, Kinds: job.NewCatalogue(started),
 			Metrics: telemetry.NewRecorder(io.Discard, checkStack, time.Now), Log: slog.New(slog.DiscardHandler),
-			Now: time.Now, Random: random.Float64, Token: uuid.NewString, Exit: func() {},
+			Now: time.Now, Random: rand.Float64, Token: uuid.NewString, Exit: func() {},
 		})
 		running.Go(func() {
 			for {

@@ -50,9 +50,9 @@ func serve(handler any) {
 	lambda.Start(handler)
 }
 
-// collectLess has the garbage collector run less often. A function's live heap is a few megabytes, so that by
-// default it runs all the time, at a fifth of the worker's processor time. The memory limit keeps a function
-// with more on its heap within its memory. GOGC and GOMEMLIMIT in the environment win.
+// collectLess makes the garbage collector run less often. A function's live heap is a few megabytes, so by
+// default the collector runs all the time, and takes a fifth of the worker's processor time. The memory limit
+// keeps a function with a larger heap within its memory. GOGC and GOMEMLIMIT in the environment outrank this.
 func collectLess(getenv func(string) string) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -44,17 +44,17 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				r.Message, r.WithBody = payload, true
 			}
 			all, err := g.ask(ctx, r)
-			for page := all.NextPage; err == nil && page > 0; {
-				r.Page = page
+			for page, after := all.NextPage, all.Next; err == nil && (page > 0 || after != ""); {
+				r.Page, r.After = page, after
 				var next redrive.Response
 				if next, err = g.ask(ctx, r); err == nil {
-					all.Audit, page = append(all.Audit, next.Audit...), next.NextPage
+					all.Audit, page, after = append(all.Audit, next.Audit...), next.NextPage, next.Next
 				}
 			}
 			if err != nil {
 				return err
 			}
-			all.NextPage = 0
+			all.NextPage, all.Next = 0, ""
 			return a.answer(all, func(w io.Writer) {
 				if payload != "" {
 					if all.Plan != nil && all.Plan.Replacement != nil {

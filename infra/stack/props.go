@@ -29,6 +29,8 @@ import (
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
 //   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
+//   - ScheduleFrom, ScheduleAhead, ScheduleEarly: from how far ahead on a job is handed to EventBridge Scheduler, up
+//     to how far, and how long before its time it comes back.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
 //   - MaxContentions, ContentionTime: how often and for how long conflicting writes may defer a job.

@@ -21,7 +21,7 @@ type traffic struct {
 var traffics = []traffic{
 	{"one an hour", time.Hour, 1},
 	{"one in ten minutes", 10 * time.Minute, 1},
-	{"one a second", 5 * time.Second, 5},
+	{"one a second", 10 * time.Second, 10},
 	{"a thousand a second", 10 * time.Second, 10000},
 }
 

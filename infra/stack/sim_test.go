@@ -518,10 +518,18 @@ func (t simTable) Append(_ context.Context, records []redrive.Record) error {
 }
 
 func (t simTable) Query(_ context.Context, pk, prefix string, each func(redrive.Record) error) error {
+	return t.query(pk, func(sk string) bool { return strings.HasPrefix(sk, prefix) }, each)
+}
+
+func (t simTable) QueryAfter(_ context.Context, pk, after string, each func(redrive.Record) error) error {
+	return t.query(pk, func(sk string) bool { return sk > after }, each)
+}
+
+func (t simTable) query(pk string, wanted func(sk string) bool, each func(redrive.Record) error) error {
 	t.mu.Lock()
 	var found []redrive.Record
 	for k, r := range t.docs {
-		if k[0] == pk && strings.HasPrefix(k[1], prefix) {
+		if k[0] == pk && wanted(k[1]) {
 			found = append(found, r)
 		}
 	}

@@ -71,7 +71,7 @@ func (s *story) confirm(ctx context.Context) (row, error) {
 	if err := s.desk.Confirm(ctx, h.ReservationID, h.CommandID); err != nil {
 		return row{}, err
 	}
-	s.tell("Confirmed with %v to go. Its job comes all the same, as nobody can take it back.", time.Until(h.ExpiresAt).Round(100*time.Millisecond))
+	s.tell("Confirmed with %v to go. Its job still comes, because a sent message cannot be taken back.", time.Until(h.ExpiresAt).Round(100*time.Millisecond))
 	if err := s.ended(ctx, key); err != nil {
 		return row{}, err
 	}
@@ -137,7 +137,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 	if err := s.until(ctx, "the bodies are on the DLQ", s.onDLQ(ctx, s.isolated)); err != nil {
 		return row{}, err
 	}
-	s.tell("%d bodies went to the DLQ untouched, each with what is wrong; their neighbour was released.", len(bodies))
+	s.tell("%d bodies went to the DLQ unchanged, each with its error; the job beside them was released.", len(bodies))
 	return row{sent: 4, became: "3 isolated as invalid, 1 released"}, nil
 }
 
@@ -173,7 +173,7 @@ func (s *story) outage(ctx context.Context) (row, error) {
 	for _, key := range keys {
 		left += s.seen.Of(key)[string(job.Left)]
 	}
-	s.tell("%d deliveries were left: no attempt spent, not acknowledged, backed off. It recovers.", left)
+	s.tell("%d deliveries were left: no attempt spent, not acknowledged, backed off. DynamoDB recovers.", left)
 	remove()
 	if err := s.ended(ctx, keys...); err != nil {
 		return row{}, err
@@ -224,7 +224,7 @@ func (s *story) kill(ctx context.Context) (row, error) {
 }
 
 func (s *story) fail(ctx context.Context) (row, error) {
-	s.tell("Every transaction on one reservation is cancelled with ValidationError, as a damaged item would.")
+	s.tell("Every transaction on one reservation is cancelled with ValidationError, as if the item were damaged.")
 	remove := s.faults.Add(faults.Rule{
 		Operation: "TransactWriteItems",
 		Match:     func(body []byte) bool { return bytes.Contains(body, []byte(`"damaged"`)) },
@@ -258,7 +258,7 @@ func (s *story) fail(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	s.tell("Isolated as %q, cause %q. Its story, as the ledger keeps it and the DLQ message carries it:", e.LastClass, e.Cause)
+	s.tell("Isolated as %q, cause %q. Its history in the ledger and in the DLQ message:", e.LastClass, e.Cause)
 	for _, ev := range e.History {
 		line := fmt.Sprintf("%s  %s", ev.At.Format("15:04:05.000"), ev.What)
 		if ev.Attempt > 0 {
@@ -314,7 +314,7 @@ func (s *story) poison(ctx context.Context) (row, error) {
 			case 1, 2:
 				s.tell("Death %d. The whole batch comes back after its visibility timeout.", told)
 			case 3:
-				s.tell("Death 3. From the third receive on they run one by one, each under a strike, what is done deleted at once.")
+				s.tell("Death 3. From the third receive on they run one by one, each after a strike. A finished one is deleted at once.")
 			default:
 				s.tell("Death %d, alone. Its second strike.", told)
 			}
@@ -334,6 +334,6 @@ func (s *story) poison(ctx context.Context) (row, error) {
 	if len(seen.Groups) != 1 || seen.Groups[0].Count != 1 {
 		return row{}, fmt.Errorf("isolated as crashed are %+v, want one message", seen.Groups)
 	}
-	s.tell("Convicted without being run again: class %q, %s. The nine others were released once each.", job.Crashed, seen.Groups[0].Samples[0].Error)
+	s.tell("Convicted, and not run again: class %q, %s. The nine others were released once each.", job.Crashed, seen.Groups[0].Samples[0].Error)
 	return row{sent: 10, became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", job.Crashed, deaths.Load())}, nil
 }

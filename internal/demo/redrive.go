@@ -79,7 +79,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	if err := s.send(ctx, `{"kind":"reservation.expire","payload":{"reservationId":`, time.Time{}); err != nil {
 		return row{}, err
 	}
-	s.tell("A dependency of %d jobs is down; each fails %d times. One more body is cut off in the middle.", governed, s.settings.MaxAttempts)
+	s.tell("A dependency of %d jobs is down, so each fails %d times. One more body is cut off in the middle.", governed, s.settings.MaxAttempts)
 	s.isolated += governed + 1
 	if err := s.ended(ctx, keys...); err != nil {
 		return row{}, err
@@ -139,7 +139,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	if _, err := s.run(ctx, redrive.Request{Plan: second.Plan.ID}, redrive.Done); err != nil {
 		return row{}, err
 	}
-	s.tell("The %d jobs of the failed canary, isolated again under new ids, follow in a plan of their own.", failed)
+	s.tell("The %d jobs of the failed canary were isolated again under new ids. They follow in another plan.", failed)
 	if err := s.ended(ctx, keys...); err != nil {
 		return row{}, err
 	}
@@ -151,7 +151,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	s.tell("What the audit keeps of run %s, by %s because %q:", run.ID, status.Run.By, status.Run.Reason)
+	s.tell("The audit of run %s, by %s because %q:", run.ID, status.Run.By, status.Run.Reason)
 	for _, what := range slices.Sorted(maps.Keys(status.Run.Counts)) {
 		s.tell("  %3d × %s from %s to %s", status.Run.Counts[what], what, status.Run.Source, status.Run.Destination)
 	}

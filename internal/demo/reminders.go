@@ -76,7 +76,7 @@ func (s *story) reminders(ctx context.Context) (row, error) {
 	if _, err := s.outcomes(ctx, keys[2], 5); err != nil {
 		return row{}, err
 	}
-	s.tell("The provider accepted %d messages, one of each that was to be sent.", len(s.env.Provider().Accepted("")))
+	s.tell("The provider accepted %d messages, one for each reminder to send.", len(s.env.Provider().Accepted("")))
 	return row{sent: 9, became: "3 sent once each, 1 unsubscribed, 1 expired"}, nil
 }
 
@@ -95,7 +95,7 @@ func (s *story) killAfterAcceptance(ctx context.Context) (row, error) {
 	}
 	select {
 	case pid := <-killed:
-		s.tell("SIGKILL to pid %d when the provider has accepted: nobody has written that down.", pid)
+		s.tell("SIGKILL to pid %d right after the provider accepted: the acceptance is not recorded.", pid)
 	case <-time.After(patience):
 		return row{}, errors.New("the worker was not killed")
 	case <-ctx.Done():
@@ -140,7 +140,7 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	s.tell("Isolated as %q: it is a person's to decide. Ada asks the provider, who never got it.", e.LastClass)
+	s.tell("Isolated as %q: a person decides. Ada asks the provider, which never received it.", e.LastClass)
 	if _, err := s.ask(ctx, redrive.Request{Action: "decide", Job: key, Decision: ledger.NotSent,
 		By: "ada", Reason: "support says they never got it"}); err != nil {
 		return row{}, err
@@ -160,7 +160,7 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	if err := s.ended(ctx, key); err != nil {
 		return row{}, err
 	}
-	s.tell("Decided \"not sent\" and redriven: sent, with %d acceptance. The decision was good for this one time.",
+	s.tell("Decided \"not sent\" and redriven: sent, with %d acceptance. The decision counts for this one time.",
 		len(s.env.Provider().Accepted(p.Recipient)))
 	return row{sent: 1, became: "ambiguous, decided by hand, sent once"}, nil
 }

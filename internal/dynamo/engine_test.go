@@ -160,7 +160,7 @@ var (
 	rules = ledger.Rules{
 		Retry:       aretry.Policy{Base: 5 * time.Second, Cap: time.Minute, MaxAttempts: 10, AttemptTime: time.Second},
 		MaxRedrives: 3,
-		Retention:   45 * 24 * time.Hour,
+		Retention:   1000 * 24 * time.Hour,
 	}
 )
 

@@ -30,8 +30,8 @@ import (
 	"acklast/internal/worker"
 )
 
-// TestBesideABareWorker feeds the same expiries to the worker and to a bare one, each in a process of its own,
-// on tables in memory: what is left is what the two programs do themselves. Only the ratios say something.
+// TestBesideABareWorker gives the same expiries to the worker and to a bare one, each in its own process, with
+// tables in memory. So it measures the two programs alone. Only the ratios have a meaning.
 func TestBesideABareWorker(t *testing.T) {
 	const jobs = 10_000
 	bare := filepath.Join(t.TempDir(), "bare")

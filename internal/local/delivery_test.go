@@ -40,7 +40,7 @@ func TestOnlyWhatFailedComesBack(t *testing.T) {
 	t.Parallel()
 	f := start(t, quick())
 	ids := f.send(job.Source, "ok 1", "fail 2", "ok 3")
-	first := f.await(t, 10*time.Second, ids[1], 1)
+	first := f.await(t, ids[1], 1)
 	if len(first.records) != 3 {
 		t.Fatalf("a batch of %d, want 3", len(first.records))
 	}
@@ -48,7 +48,7 @@ func TestOnlyWhatFailedComesBack(t *testing.T) {
 	if waiting, inFlight := f.counts(job.Source); waiting != 0 || inFlight != 1 {
 		t.Fatalf("%d waiting and %d in flight, want the failed one in flight", waiting, inFlight)
 	}
-	second := f.await(t, 20*time.Second, ids[1], 2)
+	second := f.await(t, ids[1], 2)
 	if len(second.records) != 1 || second.records[0].Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("came back as %+v", second.records)
 	}
@@ -77,7 +77,7 @@ func TestResponsesThatConfirmNothingAndAll(t *testing.T) {
 	} {
 		_, before := f.counts(job.Source)
 		ids := f.send(job.Source, tt.body, "ok")
-		f.await(t, 10*time.Second, ids[1], 1)
+		f.await(t, ids[1], 1)
 		f.awaitIdle(10 * time.Second)
 		if waiting, after := f.counts(job.Source); waiting != 0 || after-before != tt.left {
 			t.Errorf("%s: %d of 2 left, want %d", tt.body, after-before, tt.left)
@@ -107,7 +107,7 @@ func TestAttributesArriveExactly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := f.await(t, 10*time.Second, *out.MessageId, 1).records[0]
+	got := f.await(t, *out.MessageId, 1).records[0]
 	if got.Body != body {
 		t.Errorf("body %q, want %q", got.Body, body)
 	}
@@ -138,7 +138,7 @@ func TestDelayedMessageIsNotSeenEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := f.await(t, 15*time.Second, *out.MessageId, 1).at
+	at := f.await(t, *out.MessageId, 1).at
 	if after := at.Sub(before); after < 2*time.Second {
 		t.Errorf("seen after %v, want 2 s or more", after)
 	}
@@ -178,7 +178,7 @@ func TestBatchWindowGathersMoreThanOneReceive(t *testing.T) {
 	began := time.Now()
 	ids := f.send(job.Source, slices.Repeat([]string{"ok"}, 12)...)
 	late := f.send(job.Source, "ok late")
-	got := f.await(t, 10*time.Second, ids[0], 1)
+	got := f.await(t, ids[0], 1)
 	if len(got.records) != 13 || len(f.of(late[0])) != 1 {
 		t.Errorf("a batch of %d, want all 13", len(got.records))
 	}
@@ -188,7 +188,7 @@ func TestBatchWindowGathersMoreThanOneReceive(t *testing.T) {
 	// A full batch does not wait for the window.
 	began = time.Now()
 	full := f.send(job.Source, slices.Repeat([]string{"ok"}, 15)...)
-	got = f.await(t, 10*time.Second, full[0], 1)
+	got = f.await(t, full[0], 1)
 	if waited := got.at.Sub(began); len(got.records) != 15 || waited > 1500*time.Millisecond {
 		t.Errorf("a batch of %d after %v, want 15 at once", len(got.records), waited)
 	}
@@ -198,7 +198,7 @@ func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	f := start(t, patient(), processes(1)) // so that the poller waits for it when the lane is paused
 	blocked := f.send(job.Source, "block")
-	f.await(t, 10*time.Second, blocked[0], 1)
+	f.await(t, blocked[0], 1)
 	f.Pause(job.Source)
 	f.Pause(job.Source) // twice is once
 	out, err := f.sqs.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: f.url(job.Source), MessageBody: aws.String("ok waits")})
@@ -206,10 +206,10 @@ func TestPauseAndResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.release()
-	eventually(t, 10*time.Second, "the invocation in flight finishes", func() bool { _, n := f.counts(job.Source); return n == 0 })
+	eventually(t, "the invocation in flight finishes", func() bool { _, n := f.counts(job.Source); return n == 0 })
 	// A recovery message goes through: the other lane has its turns.
 	other := f.send(job.Recovery, "ok other")
-	f.await(t, 10*time.Second, other[0], 1)
+	f.await(t, other[0], 1)
 	for range 20 { // longer than any idle time of the poller
 		time.Sleep(maxIdle / 10)
 		if waiting, inFlight := f.counts(job.Source); waiting != 1 || inFlight != 0 {
@@ -218,7 +218,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	f.Resume(job.Source)
 	f.Resume(job.Source)
-	f.await(t, 10*time.Second, *out.MessageId, 1)
+	f.await(t, *out.MessageId, 1)
 	f.awaitEmpty(job.Source)
 }
 
@@ -230,12 +230,12 @@ func TestCapsHoldAndRecoveryLeavesRoomForSource(t *testing.T) {
 	source, recovery := f.arns.Source, f.arns.Recovery
 
 	f.send(job.Recovery, slices.Repeat([]string{"block"}, 6)...)
-	eventually(t, 10*time.Second, "recovery reaches its cap", func() bool { return f.blockedNow()[recovery] == 2 })
+	eventually(t, "recovery reaches its cap", func() bool { return f.blockedNow()[recovery] == 2 })
 	fresh := f.send(job.Source, "ok fresh")
-	f.await(t, 5*time.Second, fresh[0], 1) // while recovery is full and blocked
+	f.await(t, fresh[0], 1) // while recovery is full and blocked
 
 	f.send(job.Source, slices.Repeat([]string{"block"}, 6)...)
-	eventually(t, 10*time.Second, "source fills what is left", func() bool { return f.blockedNow()[source] == 1 })
+	eventually(t, "source fills what is left", func() bool { return f.blockedNow()[source] == 1 })
 	// Let the pollers run on, so that a late error would show.
 	for range 20 {
 		time.Sleep(maxIdle / 5)
@@ -260,9 +260,9 @@ func TestSourceCap(t *testing.T) {
 	s.BatchSize, s.SourceConcurrency, s.RecoveryConcurrency = 1, 2, 2
 	f := start(t, s, processes(3))
 	f.send(job.Source, slices.Repeat([]string{"block"}, 5)...)
-	eventually(t, 10*time.Second, "source reaches its cap", func() bool { return f.blockedNow()[f.arns.Source] == 2 })
+	eventually(t, "source reaches its cap", func() bool { return f.blockedNow()[f.arns.Source] == 2 })
 	other := f.send(job.Recovery, "ok")
-	f.await(t, 5*time.Second, other[0], 1)
+	f.await(t, other[0], 1)
 	f.release()
 	f.awaitEmpty(job.Source)
 	if p := f.peakOf(f.arns.Source); p != 2 {

@@ -51,8 +51,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	f := &fixture{Environment: e, recorder: r, t: t, sqs: awsclient.SQS(e.AWSConfig())}
 	pids := e.PIDs()
-	f.await(t, 10*time.Second, f.send(job.Source, "ok")[0], 1)
-	f.await(t, 10*time.Second, f.send(job.Source, "hang")[0], 1) // outlives the grace
+	f.await(t, f.send(job.Source, "ok")[0], 1)
+	f.await(t, f.send(job.Source, "hang")[0], 1) // outlives the grace
 	began := time.Now()
 	for range 2 {
 		if err := e.Close(); err != nil {
@@ -75,7 +75,7 @@ func TestCloseLetsInvocationsFinish(t *testing.T) {
 	t.Parallel()
 	f := start(t, patient(), func(c *Config) { c.Grace = 20 * time.Second })
 	id := f.send(job.Source, "block")[0]
-	f.await(t, 10*time.Second, id, 1)
+	f.await(t, id, 1)
 	time.AfterFunc(300*time.Millisecond, f.release)
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestEverythingThroughAFixedPort(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	f := start(t, patient(), func(c *Config) { c.Port = port })
-	f.await(t, 10*time.Second, f.send(job.Source, "ok")[0], 1)
+	f.await(t, f.send(job.Source, "ok")[0], 1)
 	f.awaitEmpty(job.Source)
 }
 
@@ -211,7 +211,7 @@ func TestMessageMovesToTheDLQ(t *testing.T) {
 	if receive(urls.Source) != 1 {
 		t.Fatal("nothing received")
 	}
-	eventually(t, 10*time.Second, "the message is in the DLQ", func() bool { return receive(urls.Source) == 0 && receive(urls.DLQ) == 1 })
+	eventually(t, "the message is in the DLQ", func() bool { return receive(urls.Source) == 0 && receive(urls.DLQ) == 1 })
 }
 
 // A lane is paused by Lambda's own API, as on AWS.
@@ -239,14 +239,14 @@ func TestPauseByEventSourceMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := f.send(job.Recovery, "ok")[0]
-	f.await(t, 10*time.Second, other, 1) // the other lane goes on
+	f.await(t, other, 1) // the other lane goes on
 	if n, _ := f.counts(job.Source); n != 1 {
 		t.Errorf("%d messages wait on the paused lane", n)
 	}
 	if state, err := set(source, true); err != nil || state != "Enabled" {
 		t.Fatal(state, err)
 	}
-	f.await(t, 10*time.Second, *sent.MessageId, 1)
+	f.await(t, *sent.MessageId, 1)
 	if _, err := set("nobody", true); err == nil {
 		t.Error("a mapping that does not exist was changed")
 	}
@@ -258,7 +258,7 @@ func TestProcessEnvironmentIsItsOwn(t *testing.T) {
 	f := start(t, patient(), func(c *Config) {
 		c.WorkerEndpoint = func(endpoint string) string { engine = endpoint; return endpoint + "/through-a-proxy" }
 	})
-	got := f.await(t, 10*time.Second, f.send(job.Source, "ok")[0], 1).env
+	got := f.await(t, f.send(job.Source, "ok")[0], 1).env
 	for _, want := range []string{
 		"AWS_ENDPOINT_URL=" + engine + "/through-a-proxy", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test",
 		"AWS_SECRET_ACCESS_KEY=test", "AWS_LAMBDA_FUNCTION_NAME=" + f.Names().WorkerFunction,
@@ -359,7 +359,7 @@ func TestNoOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pids []int
-	eventually(t, 30*time.Second, "the environment runs", func() bool {
+	eventually(t, "the environment runs", func() bool {
 		text, _ := os.ReadFile(file)
 		pids = nil
 		for line := range strings.Lines(string(text)) {
@@ -379,7 +379,7 @@ func TestNoOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	eventually(t, 5*time.Second, "the children are gone", func() bool { return !slices.ContainsFunc(pids, alive) })
+	eventually(t, "the children are gone", func() bool { return !slices.ContainsFunc(pids, alive) })
 }
 
 const envParent = "ACKLAST_TEST_PARENT"

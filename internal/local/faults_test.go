@@ -23,7 +23,7 @@ func TestDeathMidInvocationFailsTheBatchAtOnce(t *testing.T) {
 		_, before := f.counts(job.Source)
 		pid := f.PIDs()[0]
 		ids := f.send(job.Source, "ok", body)
-		f.await(t, 10*time.Second, ids[1], 1)
+		f.await(t, ids[1], 1)
 		if body == "block" {
 			f.Kill(0)
 		}
@@ -33,7 +33,7 @@ func TestDeathMidInvocationFailsTheBatchAtOnce(t *testing.T) {
 		}
 		// The only process was started again, and works.
 		next := f.send(job.Source, "ok")
-		s := f.await(t, 10*time.Second, next[0], 1)
+		s := f.await(t, next[0], 1)
 		if s.pid == pid {
 			t.Errorf("%s: still served by process %d", body, pid)
 		}
@@ -54,13 +54,13 @@ func TestUnseenDeathWhileIdle(t *testing.T) {
 		}
 		_, before := f.counts(job.Source)
 		id := f.send(job.Source, "ok")[0]
-		eventually(t, 5*time.Second, "the message is taken", func() bool { _, n := f.counts(job.Source); return n > before || len(f.of(id)) > 0 })
+		eventually(t, "the message is taken", func() bool { _, n := f.counts(job.Source); return n > before || len(f.of(id)) > 0 })
 		f.awaitIdle(5 * time.Second)
 		_, after := f.counts(job.Source)
 		if seen := len(f.of(id)); after-before == seen {
 			t.Fatalf("round %d: message seen %d times and %d left: want it done, or failed", n, seen, after-before)
 		}
-		eventually(t, 5*time.Second, "the process runs again", func() bool { return f.PIDs()[0] != 0 && f.PIDs()[0] != pid })
+		eventually(t, "the process runs again", func() bool { return f.PIDs()[0] != 0 && f.PIDs()[0] != pid })
 	}
 }
 
@@ -71,12 +71,12 @@ func TestDeathWhileIdleLosesNothing(t *testing.T) {
 		pid := f.PIDs()[0]
 		f.Kill(0)
 		id := f.send(job.Source, "ok")[0]
-		f.await(t, 5*time.Second, id, 1)
+		f.await(t, id, 1)
 		f.awaitIdle(5 * time.Second)
 		if waiting, inFlight := f.counts(job.Source); waiting+inFlight != 0 {
 			t.Fatalf("round %d: %d waiting, %d in flight after the restart", n, waiting, inFlight)
 		}
-		eventually(t, 5*time.Second, "the process waits again", func() bool { return f.PIDs()[0] != 0 && f.PIDs()[0] != pid })
+		eventually(t, "the process waits again", func() bool { return f.PIDs()[0] != 0 && f.PIDs()[0] != pid })
 	}
 }
 
@@ -138,7 +138,7 @@ func TestTimeoutKills(t *testing.T) {
 	f := start(t, quick(), processes(1))
 	pid := f.PIDs()[0]
 	id := f.send(job.Source, "hang")[0]
-	seen := f.await(t, 10*time.Second, id, 1)
+	seen := f.await(t, id, 1)
 	if left := seen.deadline.Sub(seen.at); left > time.Second || left < 500*time.Millisecond {
 		t.Errorf("the function was told it has %v left of its second", left)
 	}
@@ -149,7 +149,7 @@ func TestTimeoutKills(t *testing.T) {
 	if _, inFlight := f.counts(job.Source); inFlight != 1 {
 		t.Error("the message was deleted")
 	}
-	next := f.await(t, 10*time.Second, f.send(job.Source, "ok")[0], 1)
+	next := f.await(t, f.send(job.Source, "ok")[0], 1)
 	if next.pid == pid {
 		t.Error("the process that hung is still there")
 	}
@@ -160,7 +160,7 @@ func TestTimeoutWithoutKillFailsTheBatchAndSparesTheProcess(t *testing.T) {
 	f := start(t, quick(), processes(1))
 	f.KillOnTimeout(false)
 	id := f.send(job.Source, "block")[0]
-	seen := f.await(t, 10*time.Second, id, 1)
+	seen := f.await(t, id, 1)
 	f.awaitIdle(4 * time.Second)
 	waits := f.send(job.Source, "ok") // its only process is not back yet
 	for range 10 {
@@ -170,12 +170,12 @@ func TestTimeoutWithoutKillFailsTheBatchAndSparesTheProcess(t *testing.T) {
 		}
 	}
 	f.release()
-	next := f.await(t, 10*time.Second, waits[0], 1)
+	next := f.await(t, waits[0], 1)
 	if next.pid != seen.pid {
 		t.Errorf("served by process %d, want %d still", next.pid, seen.pid)
 	}
 	// The answer came too late to count, so the message comes back.
-	if again := f.await(t, 15*time.Second, id, 2); again.records[0].Attributes["ApproximateReceiveCount"] != "2" {
+	if again := f.await(t, id, 2); again.records[0].Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("came back as %+v", again.records)
 	}
 }
@@ -191,7 +191,7 @@ func TestKillBeforeAck(t *testing.T) {
 		return Forward
 	})
 	ids := f.send(job.Recovery, "ok 1", "ok 2")
-	first := f.await(t, 10*time.Second, ids[0], 1)
+	first := f.await(t, ids[0], 1)
 	f.awaitIdle(5 * time.Second)
 	if _, inFlight := f.counts(job.Recovery); inFlight != 2 {
 		t.Fatalf("%d messages left, want both: the response was never passed on", inFlight)
@@ -201,7 +201,7 @@ func TestKillBeforeAck(t *testing.T) {
 		inv.Process != 0 || inv.RequestID == "" || !strings.Contains(string(inv.Response), "batchItemFailures") {
 		t.Errorf("the hook saw %+v", inv)
 	}
-	second := f.await(t, 20*time.Second, ids[0], 2)
+	second := f.await(t, ids[0], 2)
 	if second.records[0].Attributes["ApproximateReceiveCount"] != "2" || second.pid == first.pid {
 		t.Errorf("came back to process %d (before: %d) as %+v", second.pid, first.pid, second.records)
 	}
@@ -214,7 +214,7 @@ func TestKillAllAndRestart(t *testing.T) {
 	before := f.PIDs()
 	f.KillAll()
 	id := f.send(job.Source, "block")[0]
-	f.await(t, 10*time.Second, id, 1)
+	f.await(t, id, 1)
 	time.AfterFunc(300*time.Millisecond, f.release)
 	if err := f.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestSuspendAndContinue(t *testing.T) {
 	}
 	pid := f.PIDs()[0]
 	f.Continue(0)
-	if s := f.await(t, 10*time.Second, id, 1); s.pid != pid {
+	if s := f.await(t, id, 1); s.pid != pid {
 		t.Errorf("served by %d, want %d", s.pid, pid)
 	}
 	f.awaitEmpty(job.Source)
@@ -253,7 +253,7 @@ func TestSuspendedProcessTimesOut(t *testing.T) {
 	pid := f.PIDs()[0]
 	f.Suspend(0)
 	id := f.send(job.Source, "ok")[0]
-	if s := f.await(t, 20*time.Second, id, 1); s.pid == pid || s.records[0].Attributes["ApproximateReceiveCount"] != "2" {
+	if s := f.await(t, id, 1); s.pid == pid || s.records[0].Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("served by %d (suspended: %d) as %+v", s.pid, pid, s.records)
 	}
 	f.awaitEmpty(job.Source)

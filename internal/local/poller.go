@@ -58,8 +58,8 @@ func newPoller(lane job.Queue, queueURL, queueARN, function string, limit int, s
 	}
 }
 
-// run polls until ctx ends, then waits for the invocations in flight. When invoking ends too, run stops
-// waiting, but still deletes the confirmed messages.
+// run polls until ctx ends, then waits for the invocations in flight. When invoking ends too, it gives them up,
+// but still deletes the messages that were confirmed.
 func (p *poller) run(ctx, invoking context.Context) {
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()

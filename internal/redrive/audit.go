@@ -2,6 +2,7 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -201,11 +202,17 @@ func (s *Service) lastLines(ctx context.Context, run string, each func(AuditReco
 	return group.Wait()
 }
 
+// maxLine bounds what an audit line without its payload has, in bytes.
+const maxLine = 8 << 10
+
+// errFull: the answer has as much as Lambda lets it have.
+var errFull = errors.New("the answer is full")
+
 // auditPages is how many pages the audit of a run has: one for each shard.
 const auditPages = auditShards
 
 // audit answers with the lines of a run, a plan or a job. The lines of a run are many, so it answers with
-// one page of them at a time.
+// one page of them at a time, and with a part of a page where that is too long.
 func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	resp := Response{Audit: []AuditRecord{}}
 	collect := func(r Record) error {
@@ -260,12 +267,25 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		if req.Page < 0 || req.Page >= auditPages {
 			return resp, refuse("page is %d, want 0 to %d", req.Page, auditPages-1)
 		}
-		if req.Page == 0 {
+		if req.Page == 0 && req.After == "" {
 			err = about(run)
 		}
+		size := 0
 		if err == nil {
-			err = s.table.Query(ctx, shardOf(run, req.Page), "", collect)
+			err = s.table.QueryAfter(ctx, shardOf(run, req.Page), req.After, func(r Record) error {
+				if size > maxList {
+					return errFull
+				}
+				size += min(len(r.Doc), maxLine)
+				resp.Next = r.SK
+				return collect(r)
+			})
 		}
+		if errors.Is(err, errFull) { // the rest of this shard is the next page
+			resp.NextPage, err = req.Page, nil
+			break
+		}
+		resp.Next = ""
 		if resp.NextPage = req.Page + 1; resp.NextPage == auditPages {
 			resp.NextPage = 0
 		}

@@ -1,8 +1,10 @@
 package redrive_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,5 +247,36 @@ func TestUnusedFieldsAreRefused(t *testing.T) {
 		"one message, and takes no selection":          {Action: "inspect", Message: "m", Select: all},
 	} {
 		b.refused(r, why)
+	}
+}
+
+// The audit of a big run comes in parts that Lambda can answer, each line once.
+func TestTheAuditOfABigRunFitsItsAnswers(t *testing.T) {
+	b := newBench(t)
+	const lines = 1500
+	why := strings.Repeat("x", 7000)
+	for i := range lines {
+		sk := fmt.Sprintf("m-%05d#1", i)
+		b.docs[[2]string{"audit#r-big#03", sk}] = redrive.Record{PK: "audit#r-big#03", SK: sk, Version: 1,
+			Doc: []byte(fmt.Sprintf(`{"format":1,"doc":{"run":"r-big","message":"m-%05d","what":"sent","why":%q}}`, i, why))}
+	}
+	seen, answers := map[string]bool{}, 0
+	for page, after := 0, ""; ; answers++ {
+		got := b.must(redrive.Request{Action: "audit", Run: "r-big", Page: page, After: after})
+		if raw, err := json.Marshal(got); err != nil || len(raw) > 6_000_000 {
+			t.Errorf("an answer has %d bytes, more than Lambda answers; %v", len(raw), err)
+		}
+		for _, line := range got.Audit {
+			if seen[line.Message] {
+				t.Fatalf("%s is told twice", line.Message)
+			}
+			seen[line.Message] = true
+		}
+		if page, after = got.NextPage, got.Next; page == 0 && after == "" {
+			break
+		}
+	}
+	if len(seen) != lines {
+		t.Errorf("%d lines in %d answers, want %d", len(seen), answers, lines)
 	}
 }

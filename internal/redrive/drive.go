@@ -51,6 +51,8 @@ type drive struct {
 	// somebody else ended after the plan was made.
 	pass             *pass
 	taken, surprises int
+	// unsurePasses counts the passes that were made because of entries that could not be read.
+	unsurePasses int
 
 	queue     []lanes.Received
 	empty     int

@@ -189,11 +189,19 @@ func (t table) Append(_ context.Context, records []redrive.Record) error {
 	})
 }
 
-func (t table) Query(_ context.Context, pk, prefix string, each func(redrive.Record) error) error {
+func (t table) Query(ctx context.Context, pk, prefix string, each func(redrive.Record) error) error {
+	return t.query(ctx, pk, func(sk string) bool { return strings.HasPrefix(sk, prefix) }, each)
+}
+
+func (t table) QueryAfter(ctx context.Context, pk, after string, each func(redrive.Record) error) error {
+	return t.query(ctx, pk, func(sk string) bool { return sk > after }, each)
+}
+
+func (t table) query(_ context.Context, pk string, fits func(string) bool, each func(redrive.Record) error) error {
 	var found []redrive.Record
 	err := t.call("table.query", func() error {
 		for k, r := range t.docs {
-			if k[0] == pk && strings.HasPrefix(k[1], prefix) {
+			if k[0] == pk && fits(k[1]) {
 				found = append(found, r)
 			}
 		}

@@ -70,7 +70,21 @@ type pass struct {
 	quiet bool
 	// taken counts the messages that were redriven or removed, failed those of which nothing was confirmed.
 	taken, failed int
+	// unsure are the messages whose entries could not be read.
+	unsure []unsure
 }
+
+// unsure is a message whose entry could not be read.
+type unsure struct {
+	id, key, why string
+}
+
+// A run that can read no entry at all is halted; one that cannot read some goes over the queue once more, and then says
+// that it skipped them.
+const (
+	maxUnsure    = 1000
+	unsurePasses = 2
+)
 
 // nextPass begins a pass. What the one before held is given back.
 func (d *drive) nextPass(ctx context.Context) error {
@@ -130,7 +144,7 @@ func (d *drive) pick(n int) (cohort []lanes.Received) {
 }
 
 // meet joins the messages that a pass sees for the first time, and queues those that the plan is about.
-func (d *drive) meet(ctx context.Context, received []lanes.Received) {
+func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 	var fresh []lanes.Received
 	for _, m := range received {
 		if d.pass.saw(m.Message) {
@@ -140,34 +154,44 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) {
 	if d.pass.idle++; len(fresh) > 0 {
 		d.pass.idle = 0
 	}
-	targets := make([]*target, len(fresh))
+	targets, whys := make([]*target, len(fresh)), make([]*unsure, len(fresh))
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
 	for i, m := range fresh {
-		group.Go(func() error { targets[i] = d.admit(ctx, m); return nil })
+		group.Go(func() error { targets[i], whys[i] = d.admit(ctx, m); return nil })
 	}
 	_ = group.Wait()
+	before := len(d.pass.unsure)
 	for i, m := range fresh {
-		if targets[i] != nil {
+		switch {
+		case targets[i] != nil:
 			d.targets[m.ID] = *targets[i]
 			d.queue = append(d.queue, m)
+		case whys[i] != nil:
+			d.pass.unsure = append(d.pass.unsure, *whys[i])
 		}
 	}
+	if n := len(d.pass.unsure); n > maxUnsure || n-before == len(fresh) && n-before >= batch {
+		return fmt.Errorf("%d entries could not be read, the last: %s", n, d.pass.unsure[n-1].why)
+	}
+	return nil
 }
 
 // admit decides whether an open plan covers a message: it matches, was isolated before the plan was made, would be
 // redriven or removed, and needs no approval of its own, by its class or otherwise. What an earlier
 // round began with is finished whatever it says.
-func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
+func (d *drive) admit(ctx context.Context, m lanes.Received) (*target, *unsure) {
 	c := d.s.joined(ctx, m)
 	it := itemOf(c, m, d.plan.Select)
-	if d.begun[m.ID] || d.sent[m.ID] {
-		if c.lookErr != nil {
-			return nil // the next pass, or the next round
-		}
+	switch begun := d.begun[m.ID] || d.sent[m.ID]; {
+	case c.lookErr != nil && begun:
+		return nil, nil // it stays open until another pass, or another round
+	case c.lookErr != nil:
+		return nil, &unsure{m.ID, c.read.Key, job.SafeText(c.lookErr.Error())}
+	case begun:
 		it.action = Redrive
 		t := it.target()
-		return &t
+		return &t, nil
 	}
 	it.action, _, it.guard = c.decide(false, d.s.rules.MaxRedrives, d.s.now())
 	since := m.SentAt
@@ -176,14 +200,14 @@ func (d *drive) admit(ctx context.Context, m lanes.Received) *target {
 	}
 	switch {
 	case !d.plan.Select.matches(it, d.s.now()), !it.action.acts(), it.guard != "", !since.Before(d.plan.At):
-		return nil
+		return nil, nil
 	case c.entry.Run == d.run.ID && c.entry.Status == ledger.Isolated: // this run's own failure
-		return nil
+		return nil, nil
 	case it.action == Redrive && slices.Contains(d.s.guarded, it.class) && !slices.Contains(d.plan.Select.Classes, it.class):
-		return nil
+		return nil, nil
 	}
 	t := it.target()
-	return &t
+	return &t, nil
 }
 
 // advance is asked when a pass gives nothing more. It returns true when there is more to do: the search goes on, or
@@ -196,6 +220,9 @@ func (d *drive) advance(ctx context.Context) (more bool, err error) {
 	case p.old < p.holds && !p.quiet:
 		return d.quiet(ctx)
 	case p.taken > 0:
+		return true, d.nextPass(ctx)
+	case len(p.unsure) > 0 && d.unsurePasses < unsurePasses:
+		d.unsurePasses++
 		return true, d.nextPass(ctx)
 	}
 	return false, nil
@@ -253,6 +280,16 @@ func (d *drive) settleOpen(ctx context.Context) error {
 	}
 	if err := d.settleLost(ctx, lost); err != nil {
 		return err
+	}
+	var kept []AuditRecord
+	for _, u := range d.pass.unsure {
+		d.run.Counts[auditKept]++
+		kept = append(kept, AuditRecord{Run: d.run.ID, Message: u.id, At: d.s.now().UTC(), What: auditKept, Job: u.key, Action: Unsure, Why: u.why})
+	}
+	if len(kept) > 0 {
+		if err := d.s.record(ctx, kept); err != nil {
+			return err
+		}
 	}
 	return d.sweep(ctx)
 }

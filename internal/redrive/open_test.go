@@ -450,3 +450,45 @@ func TestAnOpenPlanTellsFinalJobsFromDuplicates(t *testing.T) {
 		b.wantHalt(b.runs(plan), redrive.HaltFinal, "final already")
 	})
 }
+
+// An entry that cannot be read stops nothing else, and is named at the end; when none can be read, the run halts.
+func TestAnOpenPlanNamesWhatItCouldNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(30)
+		plan := b.opened(transient, 100)
+		b.fault = func(call string) (error, error) {
+			if call == "ledger.get" {
+				return errOutage, nil
+			}
+			return nil, nil
+		}
+		b.wantHalt(b.runs(plan), redrive.HaltCall, "entries could not be read")
+		b.fault, b.unreadable = nil, key("j0007")
+		got := b.runs(plan)
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 29, redrive.Skipped: 1})
+		if names := fmt.Sprint(got.Names[redrive.Skipped]); names != "["+key("j0007")+"]" {
+			t.Errorf("skipped %s, want the job whose entry cannot be read", names)
+		}
+	})
+}
+
+// An entry that could not be read for a moment is read again.
+func TestAnOpenPlanReadsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.many(3)
+		plan := b.opened(transient, 100)
+		failed := false
+		b.fault = func(call string) (before, after error) {
+			if call == "ledger.get" && !failed {
+				failed = true
+				return errOutage, nil
+			}
+			return nil, nil
+		}
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 3})
+	})
+}

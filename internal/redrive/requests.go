@@ -54,7 +54,7 @@ type Request struct {
 	Messages []string `json:"messages,omitempty"`
 	Jobs     []string `json:"jobs,omitempty"`
 	Count    int      `json:"count,omitempty"`
-	// Page is the page of a run's audit, from 0.
+	// Page is the page of a run's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
 	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
@@ -93,7 +93,7 @@ type Response struct {
 	Results []Result      `json:"results,omitzero"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitzero"`
-	// NextPage is the page of the audit that follows; 0 when none does.
+	// NextPage is the page of the audit that follows, after Next in it; 0 without Next when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
 	Body string `json:"body,omitempty"`
@@ -142,7 +142,7 @@ var actions = map[string]action{
 	"approve":    {do: (*Service).approve, approver: true, named: true, takes: "plan"},
 	"run":        {do: (*Service).run, takes: "plan run message job begin ratePerSecond canary"},
 	"status":     {do: (*Service).status, reads: true, takes: "plan run"},
-	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page"},
+	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page after"},
 	"stop":       {do: (*Service).stop, takes: "run"},
 	"resume":     {do: (*Service).resume, named: true},
 	"revoke":     {do: (*Service).revoke, named: true, takes: "plan run"},

@@ -207,17 +207,36 @@ func (t *Store) writeBatch(ctx context.Context, requests []types.WriteRequest) e
 
 // Query calls each for every document of a partition whose sort key has the prefix, in their order.
 func (t *Store) Query(ctx context.Context, pk, prefix string, each func(Record) error) error {
-	in := &dynamodb.QueryInput{
-		TableName: &t.name, ConsistentRead: aws.Bool(true),
-		KeyConditionExpression:    aws.String("#pk = :pk"),
-		ExpressionAttributeNames:  map[string]string{"#pk": attrPK},
-		ExpressionAttributeValues: attributes{":pk": stringValue(pk)},
-	}
+	in := t.partition(pk)
 	if prefix != "" {
 		in.KeyConditionExpression = aws.String("#pk = :pk AND begins_with(#sk, :prefix)")
 		in.ExpressionAttributeNames["#sk"] = attrSK
 		in.ExpressionAttributeValues[":prefix"] = stringValue(prefix)
 	}
+	return t.pages(ctx, in, each)
+}
+
+// QueryAfter calls each for every document of a partition whose sort key comes after the given one, in their order.
+func (t *Store) QueryAfter(ctx context.Context, pk, after string, each func(Record) error) error {
+	in := t.partition(pk)
+	if after != "" {
+		in.KeyConditionExpression = aws.String("#pk = :pk AND #sk > :after")
+		in.ExpressionAttributeNames["#sk"] = attrSK
+		in.ExpressionAttributeValues[":after"] = stringValue(after)
+	}
+	return t.pages(ctx, in, each)
+}
+
+func (t *Store) partition(pk string) *dynamodb.QueryInput {
+	return &dynamodb.QueryInput{
+		TableName: &t.name, ConsistentRead: aws.Bool(true),
+		KeyConditionExpression:    aws.String("#pk = :pk"),
+		ExpressionAttributeNames:  map[string]string{"#pk": attrPK},
+		ExpressionAttributeValues: attributes{":pk": stringValue(pk)},
+	}
+}
+
+func (t *Store) pages(ctx context.Context, in *dynamodb.QueryInput, each func(Record) error) error {
 	for pages := dynamodb.NewQueryPaginator(t.api, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {

@@ -112,6 +112,10 @@ func TestAppendAndQuery(t *testing.T) {
 		t.Errorf("%d: %v, %v", len(got), got, err)
 	}
 	got = nil
+	if err := store.QueryAfter(t.Context(), "audit#r#1", "m-056#1", each); err != nil || len(got) != 3 || got[0] != "m-057#1=57" {
+		t.Errorf("after m-056#1: %q, %v, want the three that follow", got, err)
+	}
+	got = nil
 	if err := store.Query(t.Context(), "audit#r#1", "m-01", each); err != nil || len(got) != 10 {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -71,8 +71,7 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		for _, m := range received {
 			d.mine.keep(m.Message)
 		}
-		d.meet(ctx, received)
-		return errors.Join(errs...)
+		return errors.Join(append(errs, d.meet(ctx, received))...)
 	}
 	for _, m := range received {
 		known := d.mine.has(m.ID)

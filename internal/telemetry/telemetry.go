@@ -1,8 +1,8 @@
-// Package telemetry writes what operators see of the worker: structured log lines and CloudWatch
+// Package telemetry writes the worker's output for operators: structured log lines and CloudWatch
 // metrics, both as JSON lines on the function's output.
 //
 // Metrics use CloudWatch's embedded metric format (EMF): the function prints a line, CloudWatch
-// makes metrics of it, and no call is spent. They are gathered for one invocation and written by
+// makes metrics of it, and no call is needed. They are collected for one invocation and written by
 // Flush, one line for each set of dimension values. All are in the namespace "acklast":
 //
 //	dimensions               metrics                                           unit
@@ -17,16 +17,20 @@
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
 //
-// TerminalLatency runs from when a job was due to when it became final; Lateness from its deadline,
-// and only for jobs that became final after it, so that its sample count is their number. Both are
-// rounded up to whole milliseconds. LedgerOutage counts deliveries that the ledger's trouble handed back,
-// ExpiredByOutage jobs that expired after that, Copies deliveries of isolated jobs that lift nothing, and
-// Conflicts deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused. AllLeft counts invocations of which every record was left. The
-// class is "none" where nothing failed. The counts by stack alone are written as zero too, so that
-// an alarm on one of them recovers as soon as there is traffic; the others only when they are not
-// zero. An invocation of which nothing was observed writes nothing.
+// TerminalLatency is the time from when a job was due until it became final. Lateness is the time from its
+// deadline until then. It exists only for jobs that became final after their deadline, so its sample count is
+// their number. Both are rounded up to whole milliseconds.
 //
-// A Tally reads the log lines back and counts outcomes by job, for demos, tests and benchmarks.
+// LedgerOutage counts deliveries that were handed back because of the ledger's trouble, and ExpiredByOutage
+// jobs that expired after that. Copies counts deliveries that are copies of isolated jobs, and Conflicts
+// deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused.
+// AllLeft counts invocations of which every record was left.
+//
+// The class is "none" if nothing failed. The counts by stack alone are written as zero too, so that an alarm on
+// one of them recovers as soon as there is traffic. The other counts are written only if they are not zero. An
+// invocation without observations writes nothing.
+//
+// The Tally of internal/local reads the log lines back and counts outcomes by job.
 package telemetry
 
 import (

@@ -16,10 +16,12 @@ func TestEnvironmentSatisfiesParseConfig(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if c.Names.LedgerTable != "shop-ledger" || c.DLQURL != "d" || c.Rules.Retry.MaxAttempts != s.MaxAttempts ||
-			c.Rules.Retention != s.LedgerRetention || c.HopDelay != s.HopDelay || c.StartMargin != s.StartMargin {
-			t.Errorf("%s: %+v", name, c)
-		}
+		equal(t, c.Names.LedgerTable, "shop-ledger", "%s: the ledger's table", name)
+		equal(t, c.DLQURL, "d", "%s: the DLQ's URL", name)
+		equal(t, c.Rules.Retry.MaxAttempts, s.MaxAttempts, "%s: the most attempts", name)
+		equal(t, c.Rules.Retention, s.LedgerRetention, "%s: the ledger's retention", name)
+		equal(t, c.HopDelay, s.HopDelay, "%s: the hop delay", name)
+		equal(t, c.StartMargin, s.StartMargin, "%s: the start margin", name)
 		// A variable that is not set has the number of a deployed system.
 		least := map[string]string{}
 		for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL} {

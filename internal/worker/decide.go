@@ -191,7 +191,7 @@ func (h *Handler) waitForNewer(s *step, err error) {
 	h.defers(s, s.carried(), h.config.HopDelay, err)
 }
 
-// defers sends the message to the recovery lane. The delay is never zero, because the message would come back
+// defers sends the message to the recovery lane. The delay is never zero: otherwise the message would come back
 // before anything has changed.
 func (h *Handler) defers(s *step, m job.Memory, delay time.Duration, why error) {
 	s.class, s.err = "", why

@@ -85,11 +85,8 @@ func (tg *together) want(t *testing.T, alone string, groups ...string) {
 
 func TestJobsThatShareSomethingRunTogether(t *testing.T) {
 	b, tg := newTogether(t)
-	failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("b-1")), b.record("m3", body("a-2")), b.record("m4", body("lone")),
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("b-1")), b.record("m3", body("a-2")), b.record("m4", body("lone")),
 		b.record("m5", `{"kind":"other","payload":{"ID":"a-3"}}`), b.record("m6", body("b-2")), b.record("m7", body("c-1")))
-	if err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
 	tg.want(t, "c-1 lone", "a-1 a-2", "b-1 b-2")
 	for _, key := range []string{"test/a-1", "test/a-2", "test/b-1", "test/b-2", "test/c-1", "test/lone", "other/a-3"} {
 		if e := b.ledger.entries[key]; e.Status != ledger.Done {
@@ -100,24 +97,18 @@ func TestJobsThatShareSomethingRunTogether(t *testing.T) {
 
 func TestJobsOfTwoKindsShareNothing(t *testing.T) {
 	b, tg := newTogether(t)
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", `{"kind":"twin","payload":{"ID":"a-2"}}`)); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", `{"kind":"twin","payload":{"ID":"a-2"}}`))
 	tg.want(t, "a-1 a-2")
 }
 
 // DynamoDB would refuse two copies of a job in one transaction.
 func TestCopiesOfAJobAreNotInOneGroup(t *testing.T) {
 	b, tg := newTogether(t)
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-1")), b.record("m3", body("a-2"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-1")), b.record("m3", body("a-2")))
 	tg.want(t, "a-1", "a-1 a-2")
 
 	b, tg = newTogether(t)
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-1"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-1")))
 	tg.want(t, "a-1 a-1")
 }
 
@@ -132,23 +123,18 @@ func TestAGroupsJobsEndEachForItself(t *testing.T) {
 			{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable},
 		}
 	}
-	failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-2")), b.record("m3", body("a-3")), b.record("m4", body("a-4")))
-	if err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-2")), b.record("m3", body("a-3")), b.record("m4", body("a-4")))
 	tg.want(t, "", "a-1 a-2 a-3 a-4")
 	if e := b.ledger.entries["test/a-1"]; e.Status != ledger.Done {
 		t.Errorf("a-1 is %q", e.Status)
 	}
-	if m := b.last(job.DLQ, 1); m.Message.ID != "m2" || m.Message.Memory.Class != job.Rejected {
-		t.Errorf("to the DLQ: %+v", m.Message)
-	}
-	if m := b.last(job.Recovery, 1); m.Message.ID != "m3" || m.Message.Memory.Attempt != 1 {
-		t.Errorf("retried: %+v", m.Message)
-	}
-	if m := b.last(job.Source, 1); m.Message.ID != "m4" || m.Message.Memory.Outages != 1 {
-		t.Errorf("handed back: %+v", m.Message)
-	}
+	isolated, retried, back := b.last(job.DLQ, 1).Message, b.last(job.Recovery, 1).Message, b.last(job.Source, 1).Message
+	equal(b, isolated.ID, "m2", "the isolated message")
+	equal(b, isolated.Memory.Class, job.Rejected, "the isolated message's class")
+	equal(b, retried.ID, "m3", "the retried message")
+	equal(b, retried.Memory.Attempt, 1, "the retried message's attempt")
+	equal(b, back.ID, "m4", "the message that is handed back")
+	equal(b, back.Memory.Outages, 1, "the number of outages of the message that is handed back")
 }
 
 // A panic of the batch form fails only the job that causes it.
@@ -161,23 +147,19 @@ func TestAPanicOfAGroupIsNotEverybodys(t *testing.T) {
 		}
 		return b.ledger.commit(d, b.Rules, b.now)
 	}
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-2")), b.record("m3", body("a-3"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-2")), b.record("m3", body("a-3")))
 	tg.want(t, "a-1 a-2 a-3", "a-1 a-2 a-3")
-	if m := b.last(job.Recovery, 1); m.Message.ID != "m2" || m.Message.Memory.Attempt != 1 {
-		t.Errorf("retried: %+v", m.Message)
-	}
+	retried := b.last(job.Recovery, 1).Message
+	equal(b, retried.ID, "m2", "the retried message")
+	equal(b, retried.Memory.Attempt, 1, "the retried message's attempt")
 }
 
 func TestAPanicWhileNamingIsIsolatedAtOnce(t *testing.T) {
 	b, _ := newTogether(t)
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("panic")), b.record("m3", body("a-2"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
-	if m := b.last(job.DLQ, 1).Message.Memory; m.Class != job.ClassUnknown || !strings.Contains(m.Error, "no name") {
-		t.Errorf("memory %+v", m)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("panic")), b.record("m3", body("a-2")))
+	m := b.last(job.DLQ, 1).Message.Memory
+	equal(b, m.Class, job.ClassUnknown, "the memory's class")
+	contains(b, m.Error, "no name", "the memory's error")
 }
 
 // A group's attempt has an end, like any other. If it hangs, each of its jobs has a failed attempt.
@@ -189,9 +171,7 @@ func TestAGroupsAttemptEnds(t *testing.T) {
 			return slices.Repeat([]job.Result{{Err: ctx.Err()}}, len(ds))
 		}
 		began := time.Now()
-		if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-2"))); err != nil || len(failed) != 0 {
-			t.Fatalf("failed %v, %v", failed, err)
-		}
+		b.all(b.record("m1", body("a-1")), b.record("m2", body("a-2")))
 		if took := time.Since(began); took != b.Rules.Retry.AttemptTime {
 			t.Errorf("it took %v, want %v", took, b.Rules.Retry.AttemptTime)
 		}
@@ -210,18 +190,14 @@ func TestWhoRunsAlone(t *testing.T) {
 	suspect.Attributes["ApproximateReceiveCount"] = fmt.Sprint(3)
 	second := suspect
 	second.MessageId, second.Body = "m2", body("a-2")
-	if failed, err := b.handle(suspect, second); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(suspect, second)
 	tg.want(t, "a-1 a-2")
 
 	b, tg = newTogether(t)
 	tg.batch = func(_ context.Context, ds []job.Delivery) []job.Result {
 		return slices.Repeat([]job.Result{{Verdict: job.FoundIsolated}}, len(ds))
 	}
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-2"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-2")))
 	tg.want(t, "a-1 a-2", "a-1 a-2")
 }
 
@@ -229,8 +205,6 @@ func TestWhoRunsAlone(t *testing.T) {
 func TestNobodyWaitsForWhatCannotStart(t *testing.T) {
 	b, tg := newTogether(t)
 	b.Concurrency = 1
-	if failed, err := b.handle(b.record("m1", body("a-1")), b.record("m2", body("a-2"))); err != nil || len(failed) != 0 {
-		t.Fatalf("failed %v, %v", failed, err)
-	}
+	b.all(b.record("m1", body("a-1")), b.record("m2", body("a-2")))
 	tg.want(t, "a-1 a-2")
 }

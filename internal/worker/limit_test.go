@@ -41,16 +41,15 @@ func TestAPausedKindWaits(t *testing.T) {
 	b.runs.paused = []string{"test"}
 	handle := b.warm()
 	handle(b.record("m1", body("1")), b.record("m2", other("2")))
-	if b.ran.Load() != 1 || b.ledger.entries["expiring/2"].Status != ledger.Done {
-		t.Errorf("%d ran; entries %+v", b.ran.Load(), b.ledger.entries)
-	}
+	equal(b, b.ran.Load(), 1, "the number of runs")
+	equal(b, b.ledger.entries["expiring/2"].Status, ledger.Done, "the status of the other kind's entry")
 	if _, is := b.ledger.entries["test/1"]; is {
 		t.Error("the paused job has an entry")
 	}
 	m := b.last(job.Recovery, 1)
-	if m.Delay != 5*time.Minute || m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 {
-		t.Errorf("deferred for %v with %+v", m.Delay, m.Message.Memory)
-	}
+	equal(b, m.Delay, 5*time.Minute, "the move's delay")
+	equal(b, m.Message.Memory.Attempt, 0, "the memory's attempt")
+	equal(b, m.Message.Memory.Contentions, 0, "the memory's number of contentions")
 
 	// The list of paused kinds is read once in fifteen seconds.
 	handle(b.record("m3", body("3")))
@@ -60,9 +59,8 @@ func TestAPausedKindWaits(t *testing.T) {
 	b.runs.paused = nil
 	b.now = b.now.Add(15 * time.Second)
 	handle(b.back("m4", m))
-	if b.runs.pausesAsked != 2 || b.ledger.entries["test/1"].Status != ledger.Done {
-		t.Errorf("asked %d times; entry %+v", b.runs.pausesAsked, b.ledger.entries["test/1"])
-	}
+	equal(b, b.runs.pausesAsked, 2, "the number of reads of the paused kinds")
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
 }
 
 func TestUnreadablePausesPauseNothing(t *testing.T) {
@@ -101,9 +99,8 @@ func TestAThrottledKindWaitsBeforeItsAttempt(t *testing.T) {
 		t.Errorf("%d ran, want the first and the one of another kind", b.ran.Load())
 	}
 	for i, m := range b.wires.sent[job.Recovery][1:] {
-		if m.Message.Memory.Attempt != 0 || m.Message.Memory.Contentions != 0 {
-			t.Errorf("job %d is deferred with %+v", i, m.Message.Memory)
-		}
+		equal(b, m.Message.Memory.Attempt, 0, "job %d: the memory's attempt", i)
+		equal(b, m.Message.Memory.Contentions, 0, "job %d: the memory's number of contentions", i)
 		// One a second is the pace after the first refusal.
 		if want := answer + time.Duration(i+1)*time.Second; m.Delay != want {
 			t.Errorf("job %d is deferred for %v, want %v", i, m.Delay, want)

@@ -130,7 +130,7 @@ type lastResponse struct {
 	exit func()
 }
 
-// ContentType is required by Lambda's runtime.
+// ContentType is the response's content type, which Lambda's runtime reads.
 func (*lastResponse) ContentType() string { return "application/json" }
 
 // Close ends the process.

@@ -28,9 +28,9 @@ func TestAWrappedJobRunsAndTravelsOnAsItCame(t *testing.T) {
 	b.run = fails(job.Transient, 0)
 	for i, body := range wrapped("bad") {
 		b.one(b.record(fmt.Sprint("n", i), body))
-		if m := b.last(job.Recovery, i+1); m.Message.Body != body || m.Message.Memory.Attempt != 1 {
-			t.Errorf("moved on as %+v, want the body %s", m.Message, body)
-		}
+		m := b.last(job.Recovery, i+1).Message
+		equal(b, m.Body, body, "the body of the moved message")
+		equal(b, m.Memory.Attempt, 1, "the memory's attempt")
 	}
 }
 
@@ -38,9 +38,9 @@ func TestAWrappedJobRunsAndTravelsOnAsItCame(t *testing.T) {
 func TestAProbeIsAcknowledgedAndCounted(t *testing.T) {
 	b := newBench(t)
 	b.one(b.record("m1", `{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"b"}`))
-	if len(b.wires.sent) != 0 || len(b.ledger.entries) != 0 || b.ran.Load() != 0 {
-		t.Errorf("sent %v, entries %v", b.wires.sent, b.ledger.entries)
-	}
+	equal(b, len(b.wires.sent), 0, "the number of queues with moves")
+	equal(b, len(b.ledger.entries), 0, "the number of entries")
+	equal(b, b.ran.Load(), 0, "the number of runs")
 	out := b.out.String()
 	for _, want := range []string{`"kind":"probe"`, `"Acknowledged":1`, `"outcome":"acknowledged"`, `"detail":"probe"`} {
 		if !strings.Contains(out, want) {

@@ -155,7 +155,7 @@ type tableRun struct {
 
 var tableRules = ledger.Rules{
 	Retry:       retry.Policy{Base: time.Second, Cap: time.Second, MaxAttempts: 10, AttemptTime: time.Second},
-	MaxRedrives: 3, Retention: time.Hour,
+	MaxRedrives: 3, Retention: 1000 * 24 * time.Hour, // the engine removes entries whose retention is over by its own clock
 }
 
 func (r *tableRun) entry(p reminder.Payload) ledger.Entry {

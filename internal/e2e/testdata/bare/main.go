@@ -1,6 +1,6 @@
-// Command bare is the worker that somebody writes who needs no more than one transaction for each job: it
-// decodes the body, makes the transaction that the kind reservation.expire makes, and reports what failed. It
-// has no retries of its own, no budget, no log line and no metrics. make bench compares the worker with it.
+// Command bare is a minimal worker: one transaction for each job and no more. It decodes the body, makes the
+// transaction that the kind reservation.expire makes, and reports failures. It has no retries of its own, no
+// budget, no log line and no metrics. make bench compares the worker with it.
 package main
 
 import (
