@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
@@ -30,12 +33,14 @@ func newScheduling(t *testing.T) (*embedded, *schedule.Client) {
 	return e, e.schedules(e.env.QueueURLs().Recovery)
 }
 
+// schedulerConfig reaches Scheduler, and every other service too.
+func (e *embedded) schedulerConfig() aws.Config {
+	return awsclient.At(e.env.AWSConfig(), e.env.FunctionsEndpoint())
+}
+
 // schedules is a client of the stack's schedules that sends to the queue.
 func (e *embedded) schedules(queueURL string) *schedule.Client {
-	cfg := e.env.AWSConfig()
-	endpoint := e.env.FunctionsEndpoint()
-	cfg.BaseEndpoint = &endpoint
-	return schedule.New(awsclient.Scheduler(cfg), schedule.Target{
+	return schedule.New(awsclient.Scheduler(e.schedulerConfig()), schedule.Target{
 		Group: e.names.ScheduleGroup, RoleARN: "arn:aws:iam::000000000000:role/" + e.names.SchedulerRole,
 		QueueURL: queueURL, DLQARN: "arn:aws:sqs:us-east-1:000000000000:" + e.names.DLQ,
 	})
@@ -136,5 +141,22 @@ func TestASchedulesDeadLetterIsRedriven(t *testing.T) {
 	g.dry()
 	if n := g.tally.Effects(g.key(h)); n != 1 {
 		t.Errorf("%d deliveries took effect", n)
+	}
+}
+
+// Cancelling a scheduled job deletes its schedule, and the job never runs.
+func TestACancelledJobIsNotSentAgain(t *testing.T) {
+	e, c := newScheduling(t)
+	h := e.place(e.hold("cancelled", 1, 20*time.Second))
+	e.waitsAt(c, h)
+	client := acklast.NewClient(e.schedulerConfig(), e.names.Stack)
+	if err := client.Cancel(t.Context(), e.key(h), acklast.Cancellation{By: "shop", Reason: "the customer left"}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Count(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("%d schedules are left, %v", n, err)
+	}
+	if got := e.entry(e.key(h)); got.Outcome != ledger.Cancelled {
+		t.Errorf("the outcome is %s, want cancelled", got.Outcome)
 	}
 }

@@ -78,11 +78,15 @@ func TestWhatIsNotASchedulesDeadLetterStaysAsItIs(t *testing.T) {
 		change func(map[string]job.Attribute)
 		cause  job.Cause
 	}{
-		"no schedule":    {whole, func(a map[string]job.Attribute) { delete(a, "SCHEDULE_ARN") }, ""},
-		"another target": {whole, func(a map[string]job.Attribute) { a["TARGET_ARN"] = job.Attribute{Type: "String", String: "arn:aws:lambda:f"} }, ""},
-		"cut off":        {whole, func(a map[string]job.Attribute) { a["IS_PAYLOAD_TRUNCATED"] = job.Attribute{Type: "String", String: "true"} }, job.CauseSchedule},
-		"no JSON":        {`{"QueueUrl":"q","Mess`, func(map[string]job.Attribute) {}, job.CauseSchedule},
-		"no body":        {`{"QueueUrl":"q"}`, func(map[string]job.Attribute) {}, job.CauseSchedule},
+		"no schedule": {whole, func(a map[string]job.Attribute) { delete(a, "SCHEDULE_ARN") }, ""},
+		"another target": {whole, func(a map[string]job.Attribute) {
+			a["TARGET_ARN"] = job.Attribute{Type: "String", String: "arn:aws:lambda:f"}
+		}, ""},
+		"cut off": {whole, func(a map[string]job.Attribute) {
+			a["IS_PAYLOAD_TRUNCATED"] = job.Attribute{Type: "String", String: "true"}
+		}, job.CauseSchedule},
+		"no JSON": {`{"QueueUrl":"q","Mess`, func(map[string]job.Attribute) {}, job.CauseSchedule},
+		"no body": {`{"QueueUrl":"q"}`, func(map[string]job.Attribute) {}, job.CauseSchedule},
 	} {
 		m, attrs := deadLetter(tt.body)
 		tt.change(attrs)
@@ -101,4 +105,3 @@ func TestWhatIsNotASchedulesDeadLetterStaysAsItIs(t *testing.T) {
 		}
 	}
 }
-
