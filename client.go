@@ -19,6 +19,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/schedule"
 	"acklast/internal/topology"
 )
 
@@ -42,13 +43,16 @@ var (
 
 // Client is the producer's side of a stack: it sends jobs and cancels them. It may be used concurrently.
 // It needs sqs:GetQueueUrl and sqs:SendMessage on the source queue for Send, and dynamodb:GetItem and
-// dynamodb:UpdateItem on the ledger's table for Cancel.
+// dynamodb:UpdateItem on the ledger's table for Cancel. With scheduler:DeleteSchedule on the stack's group,
+// Cancel also deletes the schedule of a job that is due far ahead.
 type Client struct {
-	names   topology.Names
-	sqs     *sqs.Client
-	db      *dynamodb.Client
-	store   *dynamo.Store
-	options ClientOptions
+	names topology.Names
+	sqs   *sqs.Client
+	db    *dynamodb.Client
+	store *dynamo.Store
+	// schedules deletes the schedule of a job that is cancelled.
+	schedules *schedule.Client
+	options   ClientOptions
 
 	mu    sync.Mutex
 	lanes *lanes.Client // nil until the queue's URL is known
@@ -71,7 +75,8 @@ func NewClient(cfg aws.Config, stack string, options ...func(*ClientOptions)) *C
 	names, db := topology.NamesOf(stack), awsclient.DynamoDB(cfg)
 	return &Client{
 		names: names, sqs: awsclient.SQS(cfg), db: db, options: o,
-		store: dynamo.New(db, names.LedgerTable, dynamo.Options{Now: o.Now}),
+		schedules: schedule.New(awsclient.Scheduler(cfg), schedule.Target{Group: names.ScheduleGroup}),
+		store:     dynamo.New(db, names.LedgerTable, dynamo.Options{Now: o.Now}),
 	}
 }
 
@@ -97,7 +102,7 @@ type Message struct {
 	// Payload is the kind's payload: a struct with json tags, a map, or encoded JSON as a jsontext.Value or
 	// json.RawMessage. It must be an object.
 	Payload any
-	// NotBefore is the earliest time of the job's effect; zero means at once.
+	// NotBefore is the earliest time of the job's effect, up to 400 days ahead; zero means at once.
 	NotBefore time.Time
 	// Deadline is the time by which the job should be finished; zero means that its attempts are bounded by
 	// count only.
@@ -170,7 +175,7 @@ func (m Message) move(now time.Time) (lanes.Move, error) {
 	if err != nil {
 		return lanes.Move{}, err
 	}
-	if ahead := topology.Default().MaxAhead; m.NotBefore.After(now.Add(ahead)) {
+	if ahead := topology.Default().ScheduleAhead; m.NotBefore.After(now.Add(ahead)) {
 		return lanes.Move{}, fmt.Errorf("notBefore %s lies more than %v ahead", m.NotBefore.Format(time.RFC3339), ahead)
 	}
 	message := job.Message{Body: body, Group: m.Group}
@@ -246,7 +251,8 @@ func (e *CancelError) Error() string {
 func (e *CancelError) Unwrap() error { return e.Err }
 
 // Cancel ends a job with the outcome "cancelled", before its first delivery or between two attempts. A delivery
-// that comes later finds the job ended and does nothing. Repeating a cancellation is safe.
+// that comes later finds the job ended and does nothing. Repeating a cancellation is safe. A job that waits in
+// EventBridge Scheduler has its schedule deleted, if the client may do that.
 //
 // Cancel refuses a job that has ended with another outcome, is claimed by a delivery, or may have had its
 // effect. The error is then a *CancelError. Any other error wraps ErrUnconfirmed or ErrContended, or says what
@@ -270,6 +276,10 @@ func (c *Client) Cancel(ctx context.Context, key string, by Cancellation) error 
 		return rules.Cancel(e, d, decision)
 	})
 	var running *ledger.NotYetError
+	if cancelled := e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled; cancelled && e.ScheduleName != "" {
+		// If the schedule stays, its firing finds the job ended.
+		_ = c.schedules.Delete(ctx, e.ScheduleName)
+	}
 	switch {
 	case errors.Is(err, ledger.ErrFinal) && e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled:
 		return nil

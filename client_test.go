@@ -110,7 +110,7 @@ func TestClientRefusesAMessageThatBreaksARule(t *testing.T) {
 		"not JSON":            {acklast.Message{Kind: "k", Payload: json.RawMessage("{")}, "payload"},
 		"a name twice":        {acklast.Message{Kind: "k", Payload: json.RawMessage(`{"a":1,"a":2}`)}, "payload"},
 		"deadline before":     {acklast.Message{Kind: "k", Payload: fine, NotBefore: now, Deadline: now.Add(-1)}, "before notBefore"},
-		"too far ahead":       {acklast.Message{Kind: "k", Payload: fine, NotBefore: now.Add(topology.Default().MaxAhead + 1)}, "ahead"},
+		"too far ahead":       {acklast.Message{Kind: "k", Payload: fine, NotBefore: now.Add(topology.Default().ScheduleAhead + 1)}, "ahead"},
 		"too large":           {acklast.Message{Kind: "k", Payload: order{strings.Repeat("x", topology.MaxMessageBytes), 1}}, "bytes"},
 		"the engine's name":   {acklast.Message{Kind: "k", Payload: fine, Attributes: map[string]string{"acklast": "{}"}}, "reserved"},
 		"a group with spaces": {acklast.Message{Kind: "k", Payload: fine, Group: "a b"}, "group"},

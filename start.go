@@ -169,6 +169,7 @@ func (p process) redrive(ctx context.Context, kinds []Kind) error {
 	metrics := telemetry.NewRedriveRecorder(p.out, config.Names.Stack, time.Now)
 	service := redrive.New(config, redrive.Dependencies{
 		Ledger: store, Index: store,
+		Schedules: schedule.New(awsclient.Scheduler(aws), schedule.Target{Group: config.Names.ScheduleGroup}),
 		Queues: lanes.New(awsclient.SQS(aws), topology.QueueURLs{
 			Source: config.SourceURL, Recovery: config.RecoveryURL, DLQ: config.DLQURL,
 		}),

@@ -16,10 +16,11 @@ func newDiscard(a *app) *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
 		Use:   "discard [MESSAGE|JOB...]",
-		Short: "End isolated jobs for good, with their payload in the audit",
+		Short: "End isolated or scheduled jobs, with their payload in the audit",
 		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), by their keys, or by a
 selection with the number of messages that it selects. The message goes into the audit first; the job's entry becomes terminal, so that
-no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. It is refused while a
+no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. A job that waits in EventBridge
+Scheduler is named by its key, and its schedule is deleted. It is refused while a
 delivery holds the job. The exit code is 2 if any was not discarded. "acklast redrive resend" undoes a discard.`,
 		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'
   acklast discard --class invalid --error 'not JSON' --count 12 --reason 'malformed by a producer that is mended'`,

@@ -154,6 +154,9 @@ func meaning(e ledger.Entry, now time.Time) string {
 		return fmt.Sprintf("%s failed, and the provider may have accepted the call; its next attempt, not before %s, looks that up first.", e.Key, when(e.RetryAt, now))
 	case e.RetryAt.After(now):
 		return fmt.Sprintf("%s failed and waits on the recovery lane; its next attempt is not before %s.", e.Key, when(e.RetryAt, now))
+	case e.Scheduled(now):
+		return fmt.Sprintf("%s is due %s and waits in EventBridge Scheduler, which sends it to the recovery lane shortly before; its schedule is %s. If Scheduler did not take it, it hops on the recovery lane.",
+			e.Key, when(e.ScheduledUntil, now), e.ScheduleName)
 	case e.Redrives > 0 && e.RetryAt.IsZero():
 		return fmt.Sprintf("%s was reopened and waits on a lane or runs now.", e.Key)
 	}
@@ -220,6 +223,10 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	fact("deadline", when(e.Deadline, now))
 	fact("expiry", when(e.ExpiresAt, now))
 	fact("next attempt", when(e.RetryAt, now))
+	if e.Scheduled(now) {
+		fact("scheduled until", when(e.ScheduledUntil, now))
+		fact("schedule", e.ScheduleName)
+	}
 	fact("lease until", when(e.LeaseUntil, now))
 	fact("ended", when(e.FinalAt, now))
 	fact("last class", e.LastClass)

@@ -86,6 +86,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newResume(a),
 		newDLQ(a),
 		newRedrive(a),
+		newCancel(a),
 		newDiscard(a),
 		newDecide(a),
 		newAudit(a),

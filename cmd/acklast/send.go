@@ -72,12 +72,14 @@ func newSend(a *app) *cobra.Command {
 
 The input is either one JSON document or NDJSON, one job in each line; blank lines are skipped. Every
 job is checked before any is sent: the form of its envelope, SQS's size and characters, and that its
-notBefore lies at most 24 h ahead. If one is bad, its line is printed and nothing is sent. An input that
+notBefore lies at most 400 days ahead. If one is bad, its line is printed and nothing is sent. An input that
 can be read only once, such as a pipe, is checked in parts of 32 MiB, each before it is sent. The worker
 checks kind and payload: it isolates a job that it cannot read, and "acklast dlq" shows why.
 
 A job that is not due yet is sent with SQS's delay, at most 15 minutes; after that the worker defers it
-until it is due. Sending a job twice is safe: its effect happens once.
+until it is due, or hands it to EventBridge Scheduler if that is hours ahead. You do nothing but set notBefore.
+Without Scheduler, the worker isolates a job that is due more than 24 h ahead. Sending a job twice is safe: its
+effect happens once.
 
 An interruption (Ctrl-C) waits for the calls in flight, then prints how many jobs SQS has confirmed, and the
 command that sends the rest.`,
@@ -98,7 +100,7 @@ command that sends the rest.`,
 			if from < 1 {
 				return refuse("--from-line is %d, but lines count from 1", from)
 			}
-			c := &checker{attributes: attributes, group: group, maxAhead: topology.Default().MaxAhead, now: a.now}
+			c := &checker{attributes: attributes, group: group, maxAhead: topology.Default().ScheduleAhead, now: a.now}
 			ctx := cmd.Context()
 			var jobs *source
 			switch {

@@ -154,7 +154,7 @@ func TestSendMany(t *testing.T) {
 // Each job that cannot be sent is reported by its line with the reason, and no job is sent.
 func TestSendRefusesBadLines(t *testing.T) {
 	good := expiry("good")
-	far := time.Now().Add(25 * time.Hour).Format(time.RFC3339)
+	far := time.Now().Add(401 * 24 * time.Hour).Format(time.RFC3339)
 	ahead := strings.Replace(good, `{"kind"`, fmt.Sprintf(`{"notBefore":%q,"kind"`, far), 1)
 	padded := func(size int) string {
 		return strings.Replace(good, `{"kind"`, `{"pad":"`+strings.Repeat("x", size-len(good)-len(`"pad":"",`))+`","kind"`, 1)
@@ -173,7 +173,7 @@ func TestSendRefusesBadLines(t *testing.T) {
 		"bell":          {strings.Replace(good, "good", "go\x07d", 1), []string{"line 2: body: character U+0007"}, nil},
 		"noncharacter":  {strings.Replace(good, "good", "go\uFFFEd", 1), []string{"line 2: body: character U+FFFE"}, nil},
 		"not UTF-8":     {strings.Replace(good, "good", "go\xffd", 1), []string{"line 2: body: not UTF-8"}, nil},
-		"too far ahead": {ahead, []string{"line 2: notBefore", "more than 24h0m0s ahead"}, nil},
+		"too far ahead": {ahead, []string{"line 2: notBefore", "more than 9600h0m0s ahead"}, nil},
 		"too long":      {padded(topology.MaxMessageBytes + 1), []string{"line 2: the message has 1048577 bytes"}, nil},
 		"far too long":  {padded(3 * topology.MaxMessageBytes), []string{"line 2: longer than SQS's 1048576 bytes"}, nil},
 		"with attribute": {padded(topology.MaxMessageBytes - 5), []string{"line 2: the message has 1048579 bytes with its attributes"},

@@ -25,6 +25,12 @@ type statusReport struct {
 	// Lanes are the queues that feed the worker: source, then recovery.
 	Lanes []laneStatus `json:"lanes"`
 	DLQ   dlqStatus    `json:"dlq"`
+	// InScheduler counts the jobs that wait in EventBridge Scheduler, up to a limit. More are there if
+	// MoreInScheduler says so.
+	InScheduler     int  `json:"inScheduler"`
+	MoreInScheduler bool `json:"moreInScheduler,omitzero"`
+	// SchedulerNotTold says why InScheduler is not known; absent if it is.
+	SchedulerNotTold string `json:"schedulerNotTold,omitzero"`
 	// OldestNotTold says why the ages of the oldest messages are missing; absent if they are there.
 	OldestNotTold string `json:"oldestNotTold,omitzero"`
 	// Kinds are the redrive function's kinds, with their own rates and the people who paused them.
@@ -65,12 +71,16 @@ type oldestMessage struct {
 // kindsLimit is how long status waits for the redrive function, which may have to start.
 const kindsLimit = 5 * time.Second
 
+// schedulesShown is how many schedules status counts: Scheduler lists 100 in a call.
+const schedulesShown = 1000
+
 func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how much work each lane holds",
 		Long: `Show how many messages of each lane are scheduled (delayed by SQS), ready (waiting for the worker) and in
-flight (with the worker, or backing off), and how many are isolated on the DLQ. SQS's counts are
+flight (with the worker, or backing off), how many jobs wait in EventBridge Scheduler because they are due far
+ahead, and how many are isolated on the DLQ. SQS's counts are
 approximate.
 
 The age of the oldest message is CloudWatch's figure, which may be some minutes old. It exists only on AWS,
@@ -113,6 +123,15 @@ func (a *app) status(ctx context.Context) error {
 		}
 		kinds = resp.Kinds
 	})
+	scheduled, schedulerNotTold := 0, ""
+	wait.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, kindsLimit)
+		defer cancel()
+		n, err := t.schedules().Count(ctx, schedulesShown)
+		if scheduled = n; err != nil {
+			schedulerNotTold = "EventBridge Scheduler did not tell: " + reason(err)
+		}
+	})
 	wait.Wait()
 	for _, err := range errs {
 		if err != nil {
@@ -121,6 +140,7 @@ func (a *app) status(ctx context.Context) error {
 	}
 	r := t.report(depths, ages)
 	r.At, r.OldestNotTold = a.now().UTC().Truncate(time.Millisecond), notTold
+	r.InScheduler, r.MoreInScheduler, r.SchedulerNotTold = scheduled, scheduled == schedulesShown, schedulerNotTold
 	r.Kinds, r.KindsNotTold = kinds, kindsNotTold
 	return a.answer(r, func(w io.Writer) { printStatus(w, r) })
 }
@@ -167,6 +187,14 @@ func printStatus(w io.Writer, r statusReport) {
 	row(w, job.DLQ, "-", "-", r.DLQ.InFlight, r.DLQ.Isolated, age(r.DLQ.Oldest))
 	if r.OldestNotTold != "" {
 		say(w, "Oldest: %s\n", plain(r.OldestNotTold))
+	}
+	switch {
+	case r.SchedulerNotTold != "":
+		say(w, "In EventBridge Scheduler: %s\n", plain(r.SchedulerNotTold))
+	case r.MoreInScheduler:
+		say(w, "In EventBridge Scheduler: more than %d jobs\n", r.InScheduler)
+	default:
+		say(w, "In EventBridge Scheduler: %d jobs\n", r.InScheduler)
 	}
 	for _, k := range r.Kinds {
 		if k.Paused != nil {

@@ -25,6 +25,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/local"
+	"acklast/internal/schedule"
 	"acklast/internal/topology"
 )
 
@@ -177,6 +178,11 @@ func (t *target) lanes(ctx context.Context, queues ...job.Queue) (*lanes.Client,
 		}
 	}
 	return lanes.New(t.sqs, urls), nil
+}
+
+// schedules is a client of the stack's schedules that reads and deletes.
+func (t *target) schedules() *schedule.Client {
+	return schedule.New(awsclient.Scheduler(t.config), schedule.Target{Group: t.names.ScheduleGroup})
 }
 
 func (t *target) ledger() *dynamo.Store {

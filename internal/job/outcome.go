@@ -28,7 +28,8 @@ func (c Class) Retryable() bool {
 // Cause says why a job was isolated.
 type Cause string
 
-// The causes. CauseConflict is a delivery whose payload differs from its job's. CauseReceives is a message that SQS itself moved.
+// The causes. CauseConflict is a delivery whose payload differs from its job's. CauseReceives is a message that SQS itself moved,
+// CauseSchedule one that EventBridge Scheduler could not send.
 const (
 	CausePermanent  Cause = "permanent"
 	CauseAttempts   Cause = "attempts"
@@ -40,6 +41,7 @@ const (
 	CauseGeneration Cause = "generation"
 	CauseRevoked    Cause = "revoked"
 	CauseReceives   Cause = "receives"
+	CauseSchedule   Cause = "schedule"
 )
 
 // CauseOf returns the cause of an isolation that does not depend on a budget.

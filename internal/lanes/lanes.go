@@ -397,7 +397,7 @@ func incoming(m types.Message) Received {
 	for name, a := range m.MessageAttributes {
 		attrs[name] = job.Attribute{Type: aws.ToString(a.DataType), String: aws.ToString(a.StringValue), Binary: a.BinaryValue}
 	}
-	r.Attributes, r.Memory, r.MemoryErr = Split(attrs)
+	r.MemoryErr = ReadAttributes(&r.Message, attrs)
 	return r
 }
 

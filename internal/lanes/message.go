@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,21 @@ func Split(attrs map[string]job.Attribute) (sender map[string]job.Attribute, m j
 		}
 	}
 	return sender, m, err
+}
+
+// ReadAttributes fills in the sender's attributes and our memory. A schedule's dead letter becomes the message that
+// the schedule was to send; its memory then says what failed. Call it after ReadSystem. The error is Split's.
+func ReadAttributes(m *job.Message, attrs map[string]job.Attribute) error {
+	attrs, failure := m.UnwrapSchedule(attrs)
+	var err error
+	m.Attributes, m.Memory, err = Split(attrs)
+	var newer *job.NewerError
+	if failure != "" && !errors.As(err, &newer) {
+		m.Memory.Class, m.Memory.Cause, m.Memory.At = job.Transient, job.CauseSchedule, m.SentAt
+		m.Memory.Error = job.SafeText(failure)
+		m.Memory.Fingerprint = job.Fingerprint(m.Memory.Error)
+	}
+	return err
 }
 
 // ReadSystem fills in a message's fields from SQS's system attributes. An attribute that is missing or not

@@ -25,3 +25,8 @@ func (r Rules) Schedule(e Entry, d job.Delivery, name string, now time.Time) (En
 	e.ScheduledUntil, e.ScheduleName = until, name
 	return r.keep(e, now), nil
 }
+
+// Scheduled says whether the job may still wait in EventBridge Scheduler.
+func (e Entry) Scheduled(now time.Time) bool {
+	return e.Status == Pending && e.ScheduledUntil.After(now)
+}

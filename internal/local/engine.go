@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -63,32 +64,31 @@ type AWS struct {
 	lambda   aws.Config // of the engine
 	urls     topology.QueueURLs
 	arns     topology.QueueURLs // the same queues' ARNs
-	front    *front             // nil without one
-	close    func()
+	front    *front
+	// schedules is EventBridge Scheduler, which the front serves. Only an environment fires what is due.
+	schedules *schedules
+	close     func()
 }
 
 // StartAWS starts the services and creates the stack's queues and tables, the kinds' own included. Port 0 takes any free
 // port. It returns after about 20 ms; ctx limits the start only. A call that is still in flight
 // delays Close, so end long polls first.
 func StartAWS(ctx context.Context, stack string, settings topology.Settings, port int, own ...job.Table) (*AWS, error) {
-	return startAWS(ctx, stack, settings, port, port != 0, "", own)
+	return startAWS(ctx, stack, settings, port, "", own)
 }
 
-// startAWS is StartAWS with two options: a front before the engine, and another endpoint for queues and tables.
-func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, withFront bool, elsewhere string, own []job.Table) (*AWS, error) {
+// startAWS is StartAWS with another endpoint for queues and tables, if one is given.
+func startAWS(ctx context.Context, stack string, settings topology.Settings, port int, elsewhere string, own []job.Table) (*AWS, error) {
 	starting.Lock()
 	server := kumo.NewServer()
 	starting.Unlock()
-	a := &AWS{names: topology.NamesOf(stack), endpoint: server.URL, engine: server.URL, close: sync.OnceFunc(server.Close)}
-	if withFront {
-		front, err := serveFront(port, server.URL)
-		if err != nil {
-			server.Close()
-			return nil, err
-		}
-		a.front, a.endpoint = front, front.url
-		a.close = sync.OnceFunc(func() { front.close(); server.Close() })
+	front, err := serveFront(port, server.URL)
+	if err != nil {
+		server.Close()
+		return nil, err
 	}
+	a := &AWS{names: topology.NamesOf(stack), front: front, endpoint: front.url, engine: server.URL}
+	a.close = sync.OnceFunc(func() { front.close(); server.Close() })
 	a.data = a.engine
 	if elsewhere != "" {
 		a.endpoint, a.data = elsewhere, elsewhere
@@ -97,6 +97,10 @@ func startAWS(ctx context.Context, stack string, settings topology.Settings, por
 		a.close()
 		return nil, err
 	}
+	a.schedules = newSchedules(a.names.ScheduleGroup, a.urls.DLQ, a.direct, slog.New(slog.DiscardHandler))
+	served := http.NewServeMux()
+	a.schedules.routes(served)
+	front.own.Store(served)
 	return a, nil
 }
 
@@ -175,12 +179,7 @@ func (a *AWS) Endpoint() string { return a.endpoint }
 
 // FunctionsEndpoint is the URL to give to AWS_ENDPOINT_URL_LAMBDA where queues and tables live elsewhere. Without
 // that, Endpoint serves everything.
-func (a *AWS) FunctionsEndpoint() string {
-	if a.front != nil {
-		return a.front.url
-	}
-	return a.engine
-}
+func (a *AWS) FunctionsEndpoint() string { return a.front.url }
 
 // Names are the stack's names.
 func (a *AWS) Names() topology.Names { return a.names }
@@ -202,7 +201,7 @@ func (a *AWS) Close() error {
 // engine does not know.
 type front struct {
 	url   string
-	own   atomic.Pointer[http.ServeMux] // nil until the environment has started
+	own   atomic.Pointer[http.ServeMux] // what the engine does not know; nil before there is any
 	close func()
 }
 

@@ -108,7 +108,6 @@ type Environment struct {
 	worker    *function
 	functions []*function // all, the worker first
 	pollers   map[job.Queue]*poller
-	schedules *schedules
 	grace     time.Duration
 
 	stopPolling, stopInvoking context.CancelFunc
@@ -141,10 +140,11 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, fmt.Errorf("local environment: %w", err)
 	}
 
-	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, true, c.DataEndpoint, c.tables())
+	a, err := startAWS(ctx, c.Stack, c.Settings, c.Port, c.DataEndpoint, c.tables())
 	if err != nil {
 		return nil, err
 	}
+	a.schedules.log = c.Log
 	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
 	e.provider = fakeprovider.New(c.Provider)
 	ofKinds := providerEnvironment(e.provider, c.Provider, c.Settings)
@@ -165,11 +165,6 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 			Timeout: c.Redrive.Timeout, MemoryMB: redriveMemoryMB, Processes: 2, Env: env,
 		})
 	}
-	e.schedules = newSchedules(a.names.ScheduleGroup, a.urls.DLQ, a.direct, c.Log)
-	own := http.NewServeMux()
-	e.schedules.routes(own)
-	e.mappings(own)
-	e.front.own.Store(own)
 	for _, f := range append(functions, c.Functions...) {
 		running, err := startFunction(ctx, a, f, c.Logs, c.Log)
 		if err != nil {
@@ -179,6 +174,10 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	}
 	e.worker = e.functions[0]
 	e.poll(c)
+	own := http.NewServeMux()
+	e.schedules.routes(own)
+	e.mappings(own)
+	e.front.own.Store(own)
 	return e, nil
 }
 

@@ -49,7 +49,7 @@ type Function struct {
 	EndpointFor func(endpoint string) string
 
 	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
-	// scheduler is the endpoint of EventBridge Scheduler, which the engine does not fire; "" means endpoint.
+	// scheduler is the endpoint of EventBridge Scheduler, which is ours and not the engine's.
 	scheduler string
 }
 
@@ -86,9 +86,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	if f.EndpointFor != nil {
 		f.endpoint = f.EndpointFor(a.endpoint)
 	}
-	if a.front != nil {
-		f.scheduler = a.front.url
-	}
+	f.scheduler = a.front.url
 	if f.EnvFor != nil {
 		env := maps.Clone(f.Env)
 		if env == nil {
@@ -162,6 +160,7 @@ func (f Function) environment(process int) []string {
 		"PATH":                            "/usr/local/bin:/usr/bin:/bin",
 
 		"AWS_ENDPOINT_URL":            f.endpoint,
+		"AWS_ENDPOINT_URL_SCHEDULER":  f.scheduler,
 		"AWS_REGION":                  Region,
 		"AWS_DEFAULT_REGION":          Region,
 		"AWS_ACCESS_KEY_ID":           Credential,
@@ -169,9 +168,6 @@ func (f Function) environment(process int) []string {
 		"AWS_CONFIG_FILE":             "/dev/null",
 		"AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
 		"AWS_EC2_METADATA_DISABLED":   "true",
-	}
-	if f.scheduler != "" {
-		env["AWS_ENDPOINT_URL_SCHEDULER"] = f.scheduler
 	}
 	maps.Copy(env, f.Env)
 	list := make([]string, 0, len(env))

@@ -175,6 +175,8 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return Redrive, "it has no entry; the worker reads it again", guard
 	case e.Version == 0:
 		return Redrive, "the ledger does not know it yet", guard
+	case e.Status != ledger.Isolated && c.cause() == job.CauseSchedule:
+		return Redrive, job.SafeText(c.memory.Error), guard
 	case e.Status != ledger.Isolated:
 		return Redrive, "its entry is open, perhaps by a send that was not confirmed", guard
 	}

@@ -9,6 +9,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
 )
 
 // maxDiscards is how many messages one request discards or decides: each discarded one is read whole into the audit.
@@ -74,26 +75,38 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	return resp, err
 }
 
-// discardEntry ends a job whose message is not on the DLQ any more, by its entry alone.
+// discardEntry ends a job by its entry alone: its message is not on the DLQ any more, or waits in EventBridge
+// Scheduler.
 func (s *Service) discardEntry(ctx context.Context, req Request, run, key string, sc Scan) (Result, error) {
 	if sc.Partial != "" { // its message may be there
 		return Result{Job: key, Result: "not-seen", Why: sc.Partial}, nil
 	}
 	e, err := s.ledger.Update(ctx, key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
-		if e.Status != ledger.Isolated {
+		if e.Status != ledger.Isolated && !e.Scheduled(s.now()) {
 			return e, errKept
 		}
 		return s.rules.Discard(e, job.Delivery{Key: key}, s.decision(req, ledger.Drop), s.now())
 	})
 	switch {
 	case errors.Is(err, errKept):
-		return Result{Job: key, Result: "not-seen", Why: "it has no message on the DLQ, and no isolated entry"}, nil
+		return Result{Job: key, Result: "not-seen", Why: "it has no message on the DLQ, no isolated entry and no schedule"}, nil
 	case err != nil:
 		return Result{Job: key, Result: "unsure", Why: job.SafeText(err.Error())}, err
 	}
+	s.unschedule(ctx, e)
 	line := AuditRecord{Run: run, Message: key, At: s.now().UTC(), What: auditDiscarded, Job: key, By: req.By, Reason: req.Reason, Status: e.Status, Generation: e.Redrives,
 		Why: "its entry alone: no message on the DLQ has its key"}
 	return Result{Job: key, Result: "discarded", Why: line.Why}, s.record(ctx, []AuditRecord{line})
+}
+
+// unschedule deletes the schedule of a job that is over. If it stays, its firing finds the job over.
+func (s *Service) unschedule(ctx context.Context, e ledger.Entry) {
+	if e.ScheduleName == "" {
+		return
+	}
+	if err := s.schedules.Delete(ctx, e.ScheduleName); err != nil {
+		s.log.Warn("schedule not deleted", telemetry.KeyJob, e.Key, telemetry.KeyError, job.SafeText(err.Error()))
+	}
 }
 
 // decision is what the request decides of a job.
@@ -148,6 +161,7 @@ func (s *Service) discardOne(ctx context.Context, req Request, run string, m lan
 		switch {
 		case err == nil, errors.Is(err, ledger.ErrFinal): // a final entry stays as it is
 			line.Status, line.Generation = e.Status, e.Redrives
+			s.unschedule(ctx, e)
 		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
 			return refused(err.Error()), nil
 		default:

@@ -52,6 +52,11 @@ type Queues interface {
 	Depth(ctx context.Context, q job.Queue) (lanes.Depth, error)
 }
 
+// Schedules is what a discard uses of EventBridge Scheduler.
+type Schedules interface {
+	Delete(ctx context.Context, name string) error
+}
+
 // Progress counts what a run did, for metrics.
 type Progress interface {
 	Redriven(moved, failed, stopped int)
@@ -63,7 +68,9 @@ type Dependencies struct {
 	Queues Queues
 	Table  Table
 	Index  Index
-	Kinds  job.Catalogue
+	// Schedules deletes what brings a discarded job back.
+	Schedules Schedules
+	Kinds     job.Catalogue
 	// Start returns the kind of the name with its runner started, for what its records say. Nothing is
 	// run. A name that nobody knows is an error.
 	Start    func(ctx context.Context, kind string) (job.Kind, error)
@@ -87,24 +94,25 @@ type Service struct {
 	unqualified bool
 	version     string
 
-	ledger   Ledger
-	queues   Queues
-	table    Table
-	isolated Index
-	kinds    job.Catalogue
-	start    func(ctx context.Context, kind string) (job.Kind, error)
-	log      *slog.Logger
-	progress Progress
-	counts   CensusMetrics
-	now      func() time.Time
-	newID    func() string
+	ledger    Ledger
+	queues    Queues
+	table     Table
+	isolated  Index
+	schedules Schedules
+	kinds     job.Catalogue
+	start     func(ctx context.Context, kind string) (job.Kind, error)
+	log       *slog.Logger
+	progress  Progress
+	counts    CensusMetrics
+	now       func() time.Time
+	newID     func() string
 }
 
 // New returns a service.
 func New(c Config, d Dependencies) *Service {
 	return &Service{
 		names: c.Names, rules: c.Rules, numbers: c.Numbers, retention: c.DLQRetention, guarded: c.Guarded, unqualified: c.Unqualified, version: d.Version,
-		ledger: d.Ledger, queues: d.Queues, table: d.Table, isolated: d.Index, kinds: d.Kinds, start: d.Start,
+		ledger: d.Ledger, queues: d.Queues, table: d.Table, isolated: d.Index, schedules: d.Schedules, kinds: d.Kinds, start: d.Start,
 		log: d.Log, progress: d.Progress, counts: d.Counts, now: d.Now, newID: d.ID,
 	}
 }

@@ -12,9 +12,6 @@ import (
 // maxInput is the largest input of a schedule, in bytes.
 const maxInput = 256 << 10
 
-// traceHeader is the one system attribute that a sender can set.
-const traceHeader = "AWSTraceHeader"
-
 // Message is what a schedule sends: a body, all attributes including our own, a message group and a trace
 // header, both of which may be empty.
 type Message struct {
@@ -34,20 +31,6 @@ func (e *UnfitError) Error() string { return "the message cannot be scheduled: "
 
 func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }
 
-// sendMessage is the input of a schedule: the parameters of SQS's SendMessage.
-type sendMessage struct {
-	QueueURL                string               `json:"QueueUrl"`
-	MessageBody             string               `json:"MessageBody"`
-	MessageAttributes       map[string]attribute `json:"MessageAttributes,omitempty"`
-	MessageSystemAttributes map[string]attribute `json:"MessageSystemAttributes,omitempty"`
-	MessageGroupID          string               `json:"MessageGroupId,omitempty"`
-}
-
-type attribute struct {
-	DataType    string `json:"DataType"`
-	StringValue string `json:"StringValue"`
-}
-
 // Fits says whether a schedule can carry the message unchanged; if not, the error is an *UnfitError. A queue's
 // URL counts too.
 func (m Message) Fits(queueURL string) error {
@@ -58,7 +41,7 @@ func (m Message) Fits(queueURL string) error {
 // input returns the schedule's input. encoding/json escapes "<" in every string, and all of the input that is
 // not ours is in strings.
 func (m Message) input(queueURL string) (string, error) {
-	in := sendMessage{QueueURL: queueURL, MessageBody: m.Body, MessageGroupID: m.Group}
+	in := job.ScheduledSend{QueueURL: queueURL, MessageBody: m.Body, MessageGroupID: m.Group}
 	if !utf8.ValidString(m.Body) {
 		return "", unfit("its body is not UTF-8")
 	}
@@ -70,12 +53,12 @@ func (m Message) input(queueURL string) (string, error) {
 			return "", unfit("its attribute %q is not UTF-8", name)
 		}
 		if in.MessageAttributes == nil {
-			in.MessageAttributes = make(map[string]attribute, len(m.Attributes))
+			in.MessageAttributes = make(map[string]job.ScheduledText, len(m.Attributes))
 		}
-		in.MessageAttributes[name] = attribute{a.Type, a.String}
+		in.MessageAttributes[name] = job.ScheduledText{DataType: a.Type, StringValue: a.String}
 	}
 	if m.TraceHeader != "" {
-		in.MessageSystemAttributes = map[string]attribute{traceHeader: {"String", m.TraceHeader}}
+		in.MessageSystemAttributes = map[string]job.ScheduledText{job.TraceHeader: {DataType: "String", StringValue: m.TraceHeader}}
 	}
 	encoded, err := json.Marshal(in)
 	switch {
@@ -89,7 +72,7 @@ func (m Message) input(queueURL string) (string, error) {
 
 // queueOf returns the queue that a schedule's input names, empty if it names none.
 func queueOf(input string) string {
-	var in sendMessage
+	var in job.ScheduledSend
 	if err := json.Unmarshal([]byte(input), &in); err != nil {
 		return ""
 	}

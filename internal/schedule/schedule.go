@@ -24,6 +24,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler/types"
+
+	"acklast/internal/job"
 )
 
 // API is what this package needs of Scheduler's client.
@@ -67,9 +69,6 @@ const MaxAge = 24 * time.Hour
 
 // maxTries is the most tries that Scheduler allows within MaxAge.
 const maxTries = 185
-
-// targetOperation ends the ARN of the operation that a schedule calls, in every partition.
-const targetOperation = ":scheduler:::aws-sdk:sqs:sendMessage"
 
 // ErrUnconfirmed: nobody knows that the schedule exists and will fire in time. The job must wait in another
 // way; creating the schedule again later is safe.
@@ -127,7 +126,7 @@ func (c *Client) operation() string {
 	if parts := strings.SplitN(c.target.RoleARN, ":", 3); len(parts) == 3 && parts[1] != "" {
 		partition = parts[1]
 	}
-	return "arn:" + partition + targetOperation
+	return "arn:" + partition + job.ScheduledOperation
 }
 
 // confirm says whether an existing schedule does what a new one would.

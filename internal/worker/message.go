@@ -21,10 +21,8 @@ func message(r events.SQSMessage) (job.Message, error) {
 		}
 		all[name] = attribute
 	}
-	sender, memory, err := lanes.Split(all)
-	m := job.Message{
-		ID: r.MessageId, ReceiptHandle: r.ReceiptHandle, Body: r.Body, Attributes: sender, Memory: memory,
-	}
+	m := job.Message{ID: r.MessageId, ReceiptHandle: r.ReceiptHandle, Body: r.Body}
 	lanes.ReadSystem(&m, r.Attributes)
+	err := lanes.ReadAttributes(&m, all)
 	return m, err
 }

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -393,5 +394,29 @@ func TestAGenerationHasItsOwnSchedule(t *testing.T) {
 	b.one(b.record("m2", due(year)))
 	if len(s.waiting) != 2 {
 		t.Errorf("%d schedules, want one for each generation", len(s.waiting))
+	}
+}
+
+// People may put a schedule's dead letter back with the console, which moves the input and not the job.
+func TestASchedulesDeadLetterThatIsPutBackRuns(t *testing.T) {
+	b, s := newSchedulingBench(t)
+	b.one(b.record("m1", due(year)))
+	s.only(t)
+	input, err := json.Marshal(job.ScheduledSend{QueueURL: "r", MessageBody: due(year)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.now = t0.Add(year + 24*time.Hour)
+	r := b.record("m2", string(input))
+	r.MessageAttributes = map[string]events.SQSMessageAttribute{}
+	for name, value := range map[string]string{
+		"SCHEDULE_ARN": "arn:aws:scheduler:us-east-1:1:schedule/acklast-scheduled/x", "TARGET_ARN": "arn:aws:scheduler:::aws-sdk:sqs:sendMessage",
+		"ERROR_CODE": "AccessDenied", "ERROR_MESSAGE": "no",
+	} {
+		r.MessageAttributes[name] = events.SQSMessageAttribute{DataType: "String", StringValue: &value}
+	}
+	b.one(r)
+	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done {
+		t.Errorf("the job is %s, want done\n%s", e.Status, b.out.String())
 	}
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/topology"
+)
+
+// cancelReport is the answer of cancel.
+type cancelReport struct {
+	Job string `json:"job"`
+	// Entry is the job's entry as it is now.
+	Entry ledger.Entry `json:"entry"`
+	// Schedule says what became of the job's schedule: deleted or left. It is absent if the job had none.
+	Schedule string `json:"schedule,omitzero"`
+}
+
+func newCancel(a *app) *cobra.Command {
+	var w who
+	var notBefore string
+	cmd := &cobra.Command{
+		Use:   "cancel JOB",
+		Short: "Take a job back that has not run yet",
+		Long: `End a job with the outcome "cancelled", also before its first delivery. A delivery that comes later finds the
+job ended and does nothing. If the job waits in EventBridge Scheduler, its schedule is deleted; if that fails, its firing
+does nothing.
+
+Cancel refuses a job that has ended, that a delivery holds, or that may have had its effect outside the
+database. Who cancelled it, and why, stays with the job's entry: "acklast job" shows it. To move a job to another
+time, cancel it and send it again with a new version in its key.`,
+		Example: `  acklast cancel reminder.send/renewal-1042/email/v3 --reason 'the customer left'
+  acklast cancel reminder.send/renewal-1042/email/v3 --not-before 2027-06-01T08:00:00Z --reason 'the customer left'`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
+			d := job.Delivery{Key: args[0], Token: uuid.NewString()}
+			var ok bool
+			if d.Subject, ok = job.SubjectOf(d.Key); !ok || len(d.Key) > job.MaxKey {
+				return refuse("%q is no job's key: a key is kind/subject/rest, as logs and \"acklast job\" show it", d.Key)
+			}
+			d.Envelope.Kind, _ = job.KindOf(d.Key)
+			if notBefore != "" {
+				at, err := time.Parse(time.RFC3339, notBefore)
+				if err != nil {
+					return refuse("--not-before is %q, want a time such as 2027-06-01T08:00:00Z", notBefore)
+				}
+				d.Envelope.NotBefore = at
+			}
+			return a.cancel(cmd.Context(), d, w)
+		}),
+	}
+	w.flags(cmd)
+	cmd.Flags().StringVar(&notBefore, "not-before", "", "the job's own notBefore, if it was not delivered yet: it stays cancelled until after that time")
+	return cmd
+}
+
+func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
+	g, err := a.govern(ctx)
+	if err != nil {
+		return err
+	}
+	a.announce(ctx, g.target)
+	decision := ledger.Decision{At: a.now(), By: job.SafeText(g.name(ctx, w)), Reason: job.SafeText(w.reason)}
+	rules := ledger.Rules{Retention: topology.Default().LedgerRetention}
+	e, err := g.ledger().Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		return rules.Cancel(e, d, decision)
+	})
+	var running *ledger.NotYetError
+	again := errors.Is(err, ledger.ErrFinal) && e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled
+	switch {
+	case err == nil, again:
+	case errors.Is(err, ledger.ErrFinal):
+		return refuse("%s has ended: %s, %s", d.Key, e.Status, e.Outcome)
+	case errors.As(err, &running):
+		return refuse("a delivery holds %s until %s: try again then", d.Key, stamp(running.Until))
+	case errors.Is(err, ledger.ErrUnresolved):
+		return refuse("%s may have had its effect: \"acklast job\" shows what is known, and \"acklast decide\" decides it", d.Key)
+	default:
+		return g.explain(err)
+	}
+	r := cancelReport{Job: d.Key, Entry: e}
+	if e.ScheduleName != "" {
+		r.Schedule = "deleted"
+		if err := g.schedules().Delete(ctx, e.ScheduleName); err != nil {
+			r.Schedule = "left: " + reason(err)
+		}
+	}
+	return a.answer(r, func(w io.Writer) {
+		say(w, "%s is cancelled and will not run.\n", plain(r.Job))
+		if r.Schedule != "" {
+			say(w, "%s\n", plain(fmt.Sprintf("Its schedule is %s.", r.Schedule)))
+		}
+	})
+}
