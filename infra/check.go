@@ -1,13 +1,14 @@
 package main
 
 import (
-	"acklast/internal/kinds/reminder"
-	"acklast/internal/retry"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"acklast/internal/kinds/reminder"
+	"acklast/internal/retry"
 )
 
 // The lanes, as the setting paused names them.

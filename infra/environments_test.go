@@ -1,11 +1,12 @@
 package main
 
 import (
-	"acklast/internal/topology"
 	"bytes"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"acklast/internal/topology"
 )
 
 func files(content map[string]string) fstest.MapFS {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast/internal/topology"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+
+	"acklast/internal/topology"
 )
 
 type resource struct {

@@ -101,7 +101,7 @@ func TestTheProgressLineFits(t *testing.T) {
 
 // On a terminal a person chooses by a number. Any other input does nothing.
 func TestChoose(t *testing.T) {
-	for typed, want := range map[string]int{"2\n": 1, " 1 \n": 0, "0\n": -1, "3\n": -1, "\n": -1, "x\n": -1} {
+	for typed, want := range map[string]int{"2\n": 1, "1 \n": 0, "0\n": -1, "3\n": -1, "\n": -1, "x\n": -1} {
 		var said bytes.Buffer
 		a := &app{stdin: strings.NewReader(typed), stderr: &said}
 		got, err := a.choose("Which?", []string{"first", "second"})

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"acklast/internal/redrive"
-	"acklast/internal/topology"
-	"acklast/internal/version"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -17,6 +13,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
+
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+	"acklast/internal/version"
 )
 
 // What may be redriven is the redrive function's to say. These commands put requests and answers into
@@ -34,6 +34,8 @@ type governor struct {
 	skew sync.Once
 	// approving sends also what only reads through the alias of approvers, who may have no other.
 	approving bool
+	// user is who runs the command, by the environment.
+	user string
 }
 
 func (a *app) govern(ctx context.Context) (*governor, error) {
@@ -46,7 +48,7 @@ func (a *app) govern(ctx context.Context) (*governor, error) {
 
 // governing is what asks the redrive function of the target.
 func (a *app) governing(t *target) *governor {
-	return &governor{target: t, stderr: a.stderr, lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
+	return &governor{target: t, stderr: a.stderr, user: a.getenv("USER"), lambda: lambda.NewFromConfig(t.config, func(o *lambda.Options) {
 		overrule(&o.BaseEndpoint, a.endpoint)
 		o.RetryMaxAttempts = 1 // a request that takes long must not be made twice
 	})}
@@ -118,7 +120,7 @@ func (g *governor) name(ctx context.Context, w who) string {
 	if err == nil && aws.ToString(out.Arn) != "" {
 		return aws.ToString(out.Arn)
 	}
-	return os.Getenv("USER")
+	return g.user
 }
 
 // request makes one request that changes something, and prints the answer.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast/internal/redrive"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"acklast/internal/redrive"
 )
 
 func newRedrivePlan(a *app) *cobra.Command {

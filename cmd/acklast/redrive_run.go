@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast/internal/redrive"
 	"cmp"
 	"context"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"acklast/internal/redrive"
 )
 
 func newRedriveRun(a *app) *cobra.Command {

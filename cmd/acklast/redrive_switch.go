@@ -1,9 +1,6 @@
 package main
 
 import (
-	"acklast/internal/redrive"
-	"acklast/internal/retry"
-	"acklast/internal/topology"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,6 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"acklast/internal/redrive"
+	"acklast/internal/retry"
+	"acklast/internal/topology"
 )
 
 // throwPause is the pause between two tries to throw the switch.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"acklast/internal/redrive"
-	"acklast/internal/retry"
 	"cmp"
 	"context"
 	"errors"
@@ -14,6 +12,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"acklast/internal/redrive"
+	"acklast/internal/retry"
 )
 
 // pollEvery is the pause between two questions about a run.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"acklast/internal/job"
 	"context"
 	"errors"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"acklast/internal/job"
 )
 
 func TestStatus(t *testing.T) {

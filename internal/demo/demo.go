@@ -3,7 +3,6 @@
 package demo
 
 import (
-	"acklast"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"

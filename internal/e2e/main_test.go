@@ -377,7 +377,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, op
 		}
 	})
 	urls := env.QueueURLs()
-	e.system = newSystem(t, env.AWSConfig(), env.Names(), topology.QueueURLs(urls), config.Settings)
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), urls, config.Settings)
 	return e
 }
 

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"acklast/internal/topology"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"acklast/internal/topology"
 )
 
 const (

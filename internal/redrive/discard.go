@@ -1,14 +1,15 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/lanes"
-	"acklast/internal/ledger"
-	"acklast/internal/telemetry"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
+	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
 )
 
 // maxDiscards is how many messages one request discards or decides: each discarded one is read whole into the audit.

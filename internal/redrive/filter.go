@@ -1,17 +1,17 @@
 package redrive
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"acklast/internal/job"
-	"errors"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 )
 
 // Filter selects messages of the DLQ. Its lists are alternatives, its fields conditions that all hold.

@@ -1,10 +1,11 @@
 package redrive
 
 import (
-	"acklast/internal/job"
 	"cmp"
 	"context"
 	"fmt"
+
+	"acklast/internal/job"
 )
 
 // seek looks for the messages of the plan that were not received. They are gone only if for a while, which is

@@ -1,8 +1,6 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/ledger"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
 )
 
 // tries is how often a small document is written against a run that writes it too.

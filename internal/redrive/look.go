@@ -1,13 +1,14 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/ledger"
 	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
 )
 
 // Group are messages of one class, cause and kind whose errors have one fingerprint.

@@ -1,13 +1,14 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/retry"
 	"context"
 	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"acklast/internal/job"
+	"acklast/internal/retry"
 )
 
 // pace waits for the rate.

@@ -1,7 +1,6 @@
 package redrive
 
 import (
-	"acklast/internal/job"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -15,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"acklast/internal/job"
 )
 
 // partSize is how many targets one document of a plan holds: below an item's 400 KB with the longest keys.

@@ -1,9 +1,10 @@
 package redrive
 
 import (
-	"acklast/internal/job"
 	"context"
 	"time"
+
+	"acklast/internal/job"
 )
 
 // Plan is a frozen selection. It becomes at most one run.

@@ -58,19 +58,13 @@ const (
 
 type attributes = map[string]types.AttributeValue
 
-func stringValue(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func numberValue(n int64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
-}
-
 func marshalRecord(r Record, write string) attributes {
 	it := attributes{
-		attrPK: stringValue(r.PK), attrSK: stringValue(r.SK), attrDoc: stringValue(string(r.Doc)),
-		attrVersion: numberValue(r.Version), attrWrite: stringValue(write),
+		attrPK: dynamo.Text(r.PK), attrSK: dynamo.Text(r.SK), attrDoc: dynamo.Text(string(r.Doc)),
+		attrVersion: dynamo.Number(r.Version), attrWrite: dynamo.Text(write),
 	}
 	if !r.TTL.IsZero() {
-		it[attrTTL] = numberValue(r.TTL.Unix())
+		it[attrTTL] = dynamo.Number(r.TTL.Unix())
 	}
 	return it
 }
@@ -101,7 +95,7 @@ func (t *Store) Get(ctx context.Context, pk, sk string) (Record, error) {
 
 func (t *Store) get(ctx context.Context, pk, sk string) (Record, string, error) {
 	out, err := t.api.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &t.name, Key: attributes{attrPK: stringValue(pk), attrSK: stringValue(sk)}, ConsistentRead: aws.Bool(true),
+		TableName: &t.name, Key: attributes{attrPK: dynamo.Text(pk), attrSK: dynamo.Text(sk)}, ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
 		return Record{}, "", fmt.Errorf("get document: %w", dynamo.Translate(err))
@@ -125,7 +119,7 @@ func (t *Store) Put(ctx context.Context, r Record) (Record, error) {
 	} else {
 		in.ConditionExpression = aws.String("#version = :expected")
 		in.ExpressionAttributeNames = map[string]string{"#version": attrVersion}
-		in.ExpressionAttributeValues = attributes{":expected": numberValue(r.Version)}
+		in.ExpressionAttributeValues = attributes{":expected": dynamo.Number(r.Version)}
 	}
 	_, err := t.api.PutItem(ctx, in)
 	err = dynamo.Translate(err)
@@ -156,12 +150,12 @@ func (t *Store) ThrowSwitch(ctx context.Context, sw Switch, ttl time.Time) error
 		return err
 	}
 	_, err = t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &t.name, Key: attributes{attrPK: stringValue(pkSwitch), attrSK: stringValue(pkSwitch)},
+		TableName: &t.name, Key: attributes{attrPK: dynamo.Text(pkSwitch), attrSK: dynamo.Text(pkSwitch)},
 		// No condition: whoever throws it, it is thrown.
 		UpdateExpression:         aws.String("SET #doc = :doc, #write = :write, #ttl = :ttl ADD #version :one"),
 		ExpressionAttributeNames: map[string]string{"#doc": attrDoc, "#write": attrWrite, "#ttl": attrTTL, "#version": attrVersion},
 		ExpressionAttributeValues: attributes{
-			":doc": stringValue(string(doc)), ":write": stringValue(rand.Text()), ":ttl": numberValue(ttl.Unix()), ":one": numberValue(1),
+			":doc": dynamo.Text(string(doc)), ":write": dynamo.Text(rand.Text()), ":ttl": dynamo.Number(ttl.Unix()), ":one": dynamo.Number(1),
 		},
 	})
 	if err != nil {
@@ -211,7 +205,7 @@ func (t *Store) Query(ctx context.Context, pk, prefix string, each func(Record) 
 	if prefix != "" {
 		in.KeyConditionExpression = aws.String("#pk = :pk AND begins_with(#sk, :prefix)")
 		in.ExpressionAttributeNames["#sk"] = attrSK
-		in.ExpressionAttributeValues[":prefix"] = stringValue(prefix)
+		in.ExpressionAttributeValues[":prefix"] = dynamo.Text(prefix)
 	}
 	return t.pages(ctx, in, each)
 }
@@ -222,7 +216,7 @@ func (t *Store) QueryAfter(ctx context.Context, pk, after string, each func(Reco
 	if after != "" {
 		in.KeyConditionExpression = aws.String("#pk = :pk AND #sk > :after")
 		in.ExpressionAttributeNames["#sk"] = attrSK
-		in.ExpressionAttributeValues[":after"] = stringValue(after)
+		in.ExpressionAttributeValues[":after"] = dynamo.Text(after)
 	}
 	return t.pages(ctx, in, each)
 }
@@ -232,7 +226,7 @@ func (t *Store) partition(pk string) *dynamodb.QueryInput {
 		TableName: &t.name, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String("#pk = :pk"),
 		ExpressionAttributeNames:  map[string]string{"#pk": attrPK},
-		ExpressionAttributeValues: attributes{":pk": stringValue(pk)},
+		ExpressionAttributeValues: attributes{":pk": dynamo.Text(pk)},
 	}
 }
 

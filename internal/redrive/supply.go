@@ -1,12 +1,13 @@
 package redrive
 
 import (
-	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+
+	"acklast/internal/job"
+	"acklast/internal/lanes"
 )
 
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.

@@ -169,9 +169,7 @@ func TestAScheduleSendsTheMessageOnceAndIsDeleted(t *testing.T) {
 }
 
 func TestTheNameTellsJobsTimesAndPayloadsApart(t *testing.T) {
-	name := func(key string, generation int, due time.Time, digest string) string {
-		return schedule.Name(key, generation, due, digest)
-	}
+	name := schedule.Name
 	base := name("k/1", 0, at, "v1:aa")
 	if base != name("k/1", 0, at.In(time.FixedZone("x", 3600)), "v1:aa") {
 		t.Error("the name depends on the zone of the time")
