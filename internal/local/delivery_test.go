@@ -172,7 +172,7 @@ func TestLargeBatchIsSplit(t *testing.T) {
 func TestBatchWindowGathersMoreThanOneReceive(t *testing.T) {
 	t.Parallel()
 	s := patient()
-	s.BatchSize, s.BatchWindow = 15, 2*time.Second
+	s.BatchSize, s.BatchWindow = 15, 10*time.Second
 	s.LaneVisibility += s.BatchWindow
 	f := start(t, s)
 	began := time.Now()
@@ -182,15 +182,15 @@ func TestBatchWindowGathersMoreThanOneReceive(t *testing.T) {
 	if len(got.records) != 13 || len(f.of(late[0])) != 1 {
 		t.Errorf("a batch of %d, want all 13", len(got.records))
 	}
-	if waited := got.at.Sub(began); waited < 1900*time.Millisecond {
+	if waited := got.at.Sub(began); waited < s.BatchWindow-100*time.Millisecond {
 		t.Errorf("the batch left after %v, before its window ended", waited)
 	}
 	// A full batch does not wait for the window.
 	began = time.Now()
 	full := f.send(job.Source, slices.Repeat([]string{"ok"}, 15)...)
 	got = f.await(t, full[0], 1)
-	if waited := got.at.Sub(began); len(got.records) != 15 || waited > 1500*time.Millisecond {
-		t.Errorf("a batch of %d after %v, want 15 at once", len(got.records), waited)
+	if waited := got.at.Sub(began); len(got.records) != 15 || waited >= s.BatchWindow {
+		t.Errorf("a batch of %d after %v, want 15 before the window of %v ends", len(got.records), waited, s.BatchWindow)
 	}
 }
 

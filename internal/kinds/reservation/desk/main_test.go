@@ -218,7 +218,7 @@ func TestBadCommandLines(t *testing.T) {
 		"confirm --reservation r":                   "--command is missing",
 		"confirm --reservation= --command c":        "--reservation is missing",
 		hold2("--for 1m --until 2026-12-01"):        "--for or --until",
-		hold2("--for 25h"):                          "more than 24h0m0s ahead",
+		hold2("--for 9601h"):                        "more than 9600h0m0s ahead",
 		hold2("--for -1m"):                          "want a positive duration",
 		hold2("--until tomorrow"):                   "want a time with a zone",
 		hold2("--until 2026-12-01T10:00:00"):        "want a time with a zone",
