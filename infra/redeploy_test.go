@@ -11,11 +11,14 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+
+	"acklast/internal/topology"
 )
 
 // A new stack takes over what an earlier one left behind. cdk import deploys only what the mapping names, so
 // nothing in that may refer to anything else.
 func TestWhatAStackLeavesBehindCanBeImported(t *testing.T) {
+	names := topology.NamesOf(topology.DefaultStack)
 	for name, key := range map[string]string{"under SQS's and DynamoDB's own keys": "", "under a key of its own": "1234abcd-12ab-34cd-56ef-1234567890ab"} {
 		s := DefaultSettings()
 		s.CustomerKey = key != ""
@@ -59,7 +62,7 @@ func TestWhatAStackLeavesBehindCanBeImported(t *testing.T) {
 				}
 			}
 		}
-		for _, want := range []string{"https://sqs.eu-central-1.amazonaws.com/123456789012/acklast-dlq", "acklast-ledger", "acklast-reservations"} {
+		for _, want := range []string{"https://sqs.eu-central-1.amazonaws.com/123456789012/" + names.DLQ, names.LedgerTable, names.Table("reservations")} {
 			if !slices.Contains(named, want) {
 				t.Errorf("%s: %s is not imported: %v", name, want, named)
 			}

@@ -49,12 +49,12 @@ def stub_assets(template, client):
 
 
 # What moto's CloudFormation does not know. It skips these resources, and what refers to them gets
-# nothing: a policy about an alias has no resource, which IAM refuses, and the dashboard, which lists the
-# alarms, fails on the first. They are left out here. Of what it does know it ignores a table's TTL and
+# nothing: a policy about an alias has no resource, which IAM refuses, a permission to invoke an alias finds none,
+# and the dashboard, which lists the alarms, fails on the first. They are left out here. Of what it does know it ignores a table's TTL and
 # point-in-time recovery, a queue's redrive allow policy and a function's processor. The tests of infra/
 # cover all of it.
 UNKNOWN_TO_MOTO = (
-    "AWS::SQS::QueuePolicy", "AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig",
+    "AWS::SQS::QueuePolicy", "AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission",
     "AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard",
 )
 
@@ -168,6 +168,12 @@ def verify(stack, template, description, client):
         check(f"{lane} batch", m["BatchSize"], 10)
         check(f"{lane} partial failures", m.get("FunctionResponseTypes"), ["ReportBatchItemFailures"])
         check(f"{lane} cap", m.get("ScalingConfig", {}).get("MaximumConcurrency"), caps[m["EventSourceArn"]])
+
+    events = client("events")
+    for rule in events.list_rules()["Rules"]:
+        check(f"{rule['Name']} targets", [t["Arn"].rsplit(":", 2)[1:] for t in events.list_targets_by_rule(Rule=rule["Name"])["Targets"]],
+              [[f"{stack}-redrive", "operate"]])
+    check("rules", len(events.list_rules()["Rules"]), sum(r["Type"] == "AWS::Events::Rule" for r in template["Resources"].values()))
 
     policies = client("iam").list_policies(Scope="Local")["Policies"]
     check("managed policies", len(policies), sum(r["Type"] == "AWS::IAM::ManagedPolicy" for r in template["Resources"].values()))

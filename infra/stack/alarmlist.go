@@ -134,6 +134,12 @@ func (st *Stack) jobAlarms() []alarm {
 				"Find them by status expired in the ledger, and tell those who wait for them.",
 			metric: st.workerMetric(telemetry.MetricExpiredByOutage, sum, ""), limit: 1, periods: 5, datapoints: 1,
 		}, {
+			// By the hour: a pause that ends within one is meant.
+			name: "kind-paused", severity: ticket,
+			todo: "Operators paused a kind of job, and its jobs have been waiting for two hours. Their deadlines and the lane's retention go on. " +
+				"Let it run again with acklast resume, or tell those who wait.",
+			metric: st.workerMetric(telemetry.MetricPaused, sum, "").With(hourly()), limit: 1, periods: 2, datapoints: 2,
+		}, {
 			name: "copies", severity: ticket,
 			todo: "Copies of isolated jobs arrived and went to the DLQ. A producer sends again what is isolated, or somebody puts messages back. " +
 				"A copy lifts nothing: redrive or decide the job, and discard the copy.",

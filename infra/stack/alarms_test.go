@@ -220,6 +220,43 @@ func TestMetricsOfOurOwnExist(t *testing.T) {
 	}
 }
 
+// quiet are the stack's metrics that no alarm looks at, each with the reason.
+var quiet = map[string]string{
+	telemetry.MetricDeferred:        "waiting is no fault; a wait that is one shows as late, slow or stalled",
+	telemetry.MetricDuplicates:      "SQS delivers twice, and the ledger absorbs it",
+	telemetry.MetricLedgerConflicts: "conflicts are tried again; what lasts is isolated by contention",
+	telemetry.MetricBatchFailures:   "Left counts the same deliveries",
+	telemetry.MetricAllLeft:         "Left counts the deliveries, and Lambda's Errors the invocations",
+	telemetry.MetricRedriven:        "a redrive at work",
+	telemetry.MetricRedriveFailed:   "a run that cannot send stops, which RedriveStopped counts",
+	telemetry.MetricCensusJobs:      "dlq-depth says that jobs are isolated",
+}
+
+func TestEveryMetricHasAnAlarmOrAReason(t *testing.T) {
+	tm := standardTemplate(t)
+	watched := map[string]bool{}
+	for _, id := range tm.of("AWS::CloudWatch::Alarm") {
+		_, metrics := tm.watched(tm.Resources[id].Properties)
+		for _, one := range metrics {
+			watched[one] = true
+		}
+	}
+	written, _ := emitted(t)
+	for series := range written {
+		name, ofStack := strings.CutPrefix(series, telemetry.Namespace+" stack=acklast ")
+		if !ofStack {
+			continue
+		}
+		if _, listed := quiet[name]; listed == watched[series] {
+			t.Errorf("%s has an alarm: %v, and is listed as one that needs none: %v", name, watched[series], listed)
+		}
+		delete(quiet, name)
+	}
+	for name := range quiet {
+		t.Errorf("nobody writes %s", name)
+	}
+}
+
 // Lambda drops log lines below the function's level, and with them any metric they carry. Metrics count as
 // INFO, so no setting may raise the filter above it.
 func TestMetricsPassTheLogFilter(t *testing.T) {

@@ -159,7 +159,7 @@ func TestWorkerAnswersTheProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := worker.New(config, worker.Dependencies{
-		Operators: &session{}, Kinds: job.NewCatalogue(), Metrics: telemetry.NewRecorder(io.Discard, "acklast", time.Now),
+		Operators: &session{world: &world{}}, Kinds: job.NewCatalogue(), Metrics: telemetry.NewRecorder(io.Discard, "acklast", time.Now),
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, Token: func() string { return "t" },
 	})
 	response, err := handler.Handle(context.Background(), event)

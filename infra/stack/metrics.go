@@ -78,7 +78,12 @@ func (st *Stack) workerMetric(name, statistic, label string) awscloudwatch.Metri
 
 // censusMetric is one that the census writes once a day.
 func (st *Stack) censusMetric(name string) awscloudwatch.Metric {
-	return st.workerMetric(name, maximum, "").With(&awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))})
+	return st.workerMetric(name, maximum, "").With(hourly())
+}
+
+// hourly is a metric by the hour.
+func hourly() *awscloudwatch.MetricOptions {
+	return &awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))}
 }
 
 func expression(expr, label string, using map[string]awscloudwatch.IMetric) awscloudwatch.MathExpression {

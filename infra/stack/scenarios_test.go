@@ -261,6 +261,12 @@ var scenarios = []scenario{
 			}
 		}, time.Hour),
 	}, {
+		name:    "a kind is paused and forgotten for five hours",
+		rings:   []string{"kind-paused", "late"},
+		more:    map[int][]string{1: {"slow"}, 2: {"slow"}, 3: {"recovery-saturated", "recovery-waiting"}},
+		within:  190,
+		happens: lasts(5*time.Hour, func(f *faults) { f.pausedKinds = []string{plainKind} }, 4*time.Hour),
+	}, {
 		name:    "Lambda throttles the worker for half an hour",
 		rings:   []string{"worker-throttles", "late"},
 		more:    map[int][]string{2: {"slow"}, 3: {"slow"}},

@@ -65,6 +65,7 @@ type faults struct {
 	cannotStart bool
 	throttled   bool
 	paused      map[job.Queue]bool
+	pausedKinds []string
 	silent      bool          // no job is sent
 	takes       time.Duration // how long one job takes; 50 ms if zero
 }
@@ -271,8 +272,12 @@ func (w *world) attempt(s *session, kind string, d job.Delivery) (result job.Res
 // Revoked: no run is.
 func (s *session) Revoked(context.Context, string) (bool, error) { return false, nil }
 
-// Paused: no kind is.
-func (s *session) Paused(context.Context) ([]string, error) { return nil, nil }
+// Paused are the kinds that operators paused.
+func (s *session) Paused(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault.pausedKinds, nil
+}
 
 // The queues.
 

@@ -376,8 +376,7 @@ func newEmbeddedWith(t *testing.T, settings topology.Settings, processes int, op
 			t.Logf("the worker's log:\n%s", e.logs)
 		}
 	})
-	urls := env.QueueURLs()
-	e.system = newSystem(t, env.AWSConfig(), env.Names(), urls, config.Settings)
+	e.system = newSystem(t, env.AWSConfig(), env.Names(), env.QueueURLs(), config.Settings)
 	return e
 }
 

@@ -189,7 +189,7 @@ func TestOperatorPausesAKind(t *testing.T) {
 	o.until("a job waits on the recovery lane", func() bool {
 		n++
 		before := waiting()
-		h = o.place(o.hold(fmt.Sprint("waits-", n), 1, 0))
+		h = o.place(o.hold(fmt.Sprint("waits-", n), 1, 2*time.Second))
 		for {
 			if o.entry(o.key(h)).Status == ledger.Done {
 				return false

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type firing struct {
 
 // scheduler keeps schedules in memory, one for each name.
 type scheduler struct {
+	mu      sync.Mutex
 	waiting map[string]firing
 	created int // schedules that were made
 	asked   int
@@ -35,6 +37,8 @@ type scheduler struct {
 }
 
 func (s *scheduler) Create(_ context.Context, name string, at, now time.Time, m schedule.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked++
 	if s.before != nil {
 		s.before()
