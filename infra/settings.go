@@ -99,6 +99,7 @@ var settings = []setting{
 	duration("backoffBase", func(s *Settings) *time.Duration { return &s.Numbers.BackoffBase }),
 	duration("backoffCap", func(s *Settings) *time.Duration { return &s.Numbers.BackoffCap }),
 	duration("attemptTime", func(s *Settings) *time.Duration { return &s.Numbers.AttemptTime }),
+	duration("scheduleFrom", func(s *Settings) *time.Duration { return &s.Numbers.ScheduleFrom }),
 	count("maxRedrives", func(s *Settings) *int { return &s.Numbers.MaxRedrives }),
 	duration("laneRetention", func(s *Settings) *time.Duration { return &s.Numbers.LaneRetention }),
 	duration("dlqRetention", func(s *Settings) *time.Duration { return &s.Numbers.DLQRetention }),

@@ -39,7 +39,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{"lane visibility is 2m0s, below 6 × the worker timeout + the batch window = 3m0s: Lambda could", set("laneVisibility", "120s")},
 		{"lane visibility is 3m0s, below 6 × the worker timeout + the batch window = 3m5s", set("batchWindow", "5s")},
 		{"DLQ retention is 96h0m0s, not above the lane retention of 96h0m0s: a message moved by SQS keeps its age", map[string]any{"acklast:dlqRetention": "4d"}},
-		{"ledger retention is 792h0m0s, not above the 24h0m0s that Scheduler tries for + DLQ retention + redrive window + lane retention = 792h0m0s", set("ledgerRetention", "33d")},
+		{"ledger retention is 768h0m0s, not above DLQ retention + redrive window + lane retention + the 24h0m0s that Scheduler tries for = 792h0m0s: a copy could outlive", set("ledgerRetention", "32d")},
 		{"source concurrency cap is 1, but an event source mapping allows 2 to 1000", set("sourceConcurrency", 1)},
 		{"recovery concurrency cap is 1, but", set("recoveryConcurrency", "1")},
 		{"worker reserved concurrency is 54, below the caps of both lanes together = 55: Lambda would throttle", set("workerReserved", 54)},

@@ -1,4 +1,4 @@
-// Command importmap prints the mapping by which "cdk import" takes queues, tables and the key that an earlier
+// Command importmap prints the mapping by which "cdk import" takes the queues, the tables, the key and the schedules that an earlier
 // stack left behind into a new stack of the same name.
 package main
 
@@ -50,7 +50,10 @@ func mappingOf(template []byte, account, region, key string) (map[string]map[str
 	var t struct {
 		Resources map[string]struct {
 			Type, DeletionPolicy string
-			Properties           struct{ QueueName, TableName string }
+			Properties           struct {
+				QueueName, TableName, Name string
+				RoleName                   any
+			}
 		}
 	}
 	if err := json.Unmarshal(template, &t); err != nil {
@@ -70,6 +73,10 @@ func mappingOf(template []byte, account, region, key string) (map[string]map[str
 			mapping[id] = map[string]string{"QueueUrl": "https://sqs." + region + "." + domain + "/" + account + "/" + r.Properties.QueueName}
 		case "AWS::DynamoDB::Table":
 			mapping[id] = map[string]string{"TableName": r.Properties.TableName}
+		case "AWS::Scheduler::ScheduleGroup":
+			mapping[id] = map[string]string{"Name": r.Properties.Name}
+		case "AWS::IAM::Role":
+			mapping[id] = map[string]string{"RoleName": text(r.Properties.RoleName, region)}
 		case "AWS::KMS::Key":
 			if key == "" {
 				return nil, errors.New("the stack has a key of its own: name its id with -key; " +
@@ -84,4 +91,24 @@ func mappingOf(template []byte, account, region, key string) (map[string]map[str
 		return nil, errors.New("nothing in it outlives the stack")
 	}
 	return mapping, nil
+}
+
+// text is a value of a template: a string, or strings joined with the region.
+func text(value any, region string) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case []any:
+		var all string
+		for _, part := range v {
+			all += text(part, region)
+		}
+		return all
+	case map[string]any:
+		if v["Ref"] == "AWS::Region" {
+			return region
+		}
+		return text(v["Fn::Join"], region) // of an empty separator and a list
+	}
+	return ""
 }

@@ -43,6 +43,7 @@ type workerFunction struct {
 func newWorker(st *Stack) workerFunction {
 	s := st.props
 	variables := s.workerEnvironment(st.queueURLs())
+	st.scheduleEnvironment(variables)
 	maps.Copy(variables, s.Environment)
 	f := newFunction(st, "Worker", s.names().WorkerFunction, s.WorkerCode, &awslambda.FunctionProps{
 		Description: jsii.String("Runs the jobs of both lanes"),

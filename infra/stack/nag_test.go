@@ -17,6 +17,11 @@ var exceptions = []struct{ path, rule, finding, reason string }{
 	{"/acklast/Default/RedriveRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::*", "X-Ray's write actions know no resources."},
 	{"/acklast/Default/Operators/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and mappings, and the results of one's own log queries knows no resources."},
 	{"/acklast/Default/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::*", "Reading metrics, listing alarms and mappings, and the results of one's own log queries knows no resources."},
+	{"/acklast/Default/WorkerRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::arn:<AWS::Partition>:scheduler:<AWS::Region>:<AWS::AccountId>:schedule/acklast-scheduled/*", "Schedules are named by their jobs, so the right is to those of the stack's own group."},
+	{"/acklast/Default/RedriveRole/DefaultPolicy/Resource", "AwsSolutions-IAM5", "Resource::arn:<AWS::Partition>:scheduler:<AWS::Region>:<AWS::AccountId>:schedule/acklast-scheduled/*", "Schedules are named by their jobs, so the right is to those of the stack's own group."},
+	{"/acklast/Default/Operators/Resource", "AwsSolutions-IAM5", "Resource::arn:<AWS::Partition>:scheduler:<AWS::Region>:<AWS::AccountId>:schedule/acklast-scheduled/*", "Schedules are named by their jobs, so the right is to those of the stack's own group."},
+	{"/acklast/Default/ReadOnly/Resource", "AwsSolutions-IAM5", "Resource::arn:<AWS::Partition>:scheduler:<AWS::Region>:<AWS::AccountId>:schedule/acklast-scheduled/*", "Schedules are named by their jobs, so the right is to those of the stack's own group."},
+	{"/acklast/Default/Cancellers/Resource", "AwsSolutions-IAM5", "Resource::arn:<AWS::Partition>:scheduler:<AWS::Region>:<AWS::AccountId>:schedule/acklast-scheduled/*", "Schedules are named by their jobs, so the right is to those of the stack's own group."},
 }
 
 // exceptionsOfDeployment are those of a deployment that is checked.

@@ -24,6 +24,7 @@ func newOutputs(st *Stack) {
 		{"OperatorsPolicyArn", "Attach it to the role of those who operate", *st.policies.operators.ManagedPolicyArn()},
 		{"ApproversPolicyArn", "Attach it to the role of those who approve", *st.policies.approvers.ManagedPolicyArn()},
 		{"ReadOnlyPolicyArn", "Attach it to the role of those who look", *st.policies.readOnly.ManagedPolicyArn()},
+		{"CancellersPolicyArn", "Attach it to the roles that cancel jobs", *st.policies.cancellers.ManagedPolicyArn()},
 		{"SendersPolicyArn", "Attach it to the roles that send jobs", *st.policies.senders.ManagedPolicyArn()},
 		{"PauseSource", "Stops feeding fresh jobs; --enabled goes on", pause(aws, st.mappings.source, region)},
 		{"PauseRecovery", "Stops feeding retries and redrives; --enabled goes on", pause(aws, st.mappings.recovery, region)},

@@ -29,6 +29,7 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
 	// Whether the run that brought a job back was revoked.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem")
+	st.grantScheduling(role)
 	st.grantKinds(role)
 	st.grantKey(role)
 }
@@ -48,6 +49,8 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
 	// deletes either.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
+	// A discarded job is not to be sent any more.
+	allow(role, st.scheduleARNs(), "scheduler:DeleteSchedule")
 	// "acklast job" asks it what the kinds' own records say.
 	st.grantExplanations(role)
 	st.grantKey(role)
@@ -66,7 +69,7 @@ var keyActions = []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDat
 	"kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo", "kms:DescribeKey"}
 
 // policies are for people. Attach them to the roles of your organisation; nothing here makes one.
-type policies struct{ operators, approvers, readOnly, senders awsiam.ManagedPolicy }
+type policies struct{ operators, approvers, readOnly, senders, cancellers awsiam.ManagedPolicy }
 
 func newPolicies(st *Stack) policies {
 	// No names: those are an account's, and the same stack may live in two of its regions.
@@ -78,9 +81,10 @@ func newPolicies(st *Stack) policies {
 	return policies{
 		operators: policy("Operators", "Operate "+st.props.Name+": drive the redrive, pause the lanes, read everything",
 			st.operateStatements()...),
-		approvers: policy("Approvers", "Approve in "+st.props.Name+": approve, discard and decide", st.approveStatements()...),
-		senders:   policy("Senders", "Send jobs to "+st.props.Name, st.sendStatements()...),
-		readOnly:  policy("ReadOnly", "Read "+st.props.Name+": status, tables, logs and metrics", st.readStatements()...),
+		approvers:  policy("Approvers", "Approve in "+st.props.Name+": approve, discard and decide", st.approveStatements()...),
+		senders:    policy("Senders", "Send jobs to "+st.props.Name, st.sendStatements()...),
+		cancellers: policy("Cancellers", "Cancel jobs of "+st.props.Name, st.cancelStatements()...),
+		readOnly:   policy("ReadOnly", "Read "+st.props.Name+": status, tables, logs and metrics", st.readStatements()...),
 	}
 }
 
@@ -122,7 +126,8 @@ func (st *Stack) sendStatements() []awsiam.PolicyStatement {
 
 // cancelStatements let a producer cancel jobs: read their entries and end them.
 func (st *Stack) cancelStatements() []awsiam.PolicyStatement {
-	statements := []awsiam.PolicyStatement{statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")}
+	statements := []awsiam.PolicyStatement{statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		statement(st.scheduleARNs(), "scheduler:DeleteSchedule")}
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
 	}
@@ -148,7 +153,10 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		statement([]*string{jsii.String("*")}, "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics",
 			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
 			// Mappings are found by their queue.
-			"lambda:ListEventSourceMappings"),
+			"lambda:ListEventSourceMappings",
+			// Schedules are listed by their group, which is no resource of that action.
+			"scheduler:ListSchedules"),
+		statement(st.scheduleARNs(), "scheduler:GetSchedule"),
 		statement([]*string{st.dashboardARN()}, "cloudwatch:GetDashboard"),
 	}
 	if st.key != nil {

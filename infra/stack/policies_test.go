@@ -75,6 +75,8 @@ func TestWorkerMay(t *testing.T) {
 		grid("dynamodb:table/acklast-ledger dynamodb:table/acklast-reservations", "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-resources", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-operations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
+		grid("scheduler:schedule/acklast-scheduled/*", "scheduler:CreateSchedule", "scheduler:GetSchedule"),
+		[]string{"iam:PassRole <SchedulerRole59E73443.Arn>"},
 		grid("logs:log-group:/aws/lambda/acklast-worker:*", "logs:CreateLogStream", "logs:PutLogEvents"),
 		grid("*", "xray:PutTraceSegments", "xray:PutTelemetryRecords"),
 	))
@@ -124,6 +126,7 @@ func TestRedriveMay(t *testing.T) {
 		grid("sqs:acklast-source sqs:acklast-recovery sqs:acklast-dlq", "sqs:GetQueueAttributes"),
 		grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		grid("dynamodb:table/acklast-ledger/index/isolated", "dynamodb:Query"),
+		grid("scheduler:schedule/acklast-scheduled/*", "scheduler:DeleteSchedule"),
 		grid("dynamodb:table/acklast-operations", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem"),
 		grid("dynamodb:table/acklast-reservations dynamodb:table/acklast-subscriptions", "dynamodb:GetItem"),
 		grid("logs:log-group:/aws/lambda/acklast-redrive:*", "logs:CreateLogStream", "logs:PutLogEvents"),
@@ -161,6 +164,9 @@ func TestNobodyMay(t *testing.T) {
 	}
 	for _, id := range tm.of("AWS::IAM::Role") {
 		p := tm.Resources[id].Properties
+		if strings.HasPrefix(id, "SchedulerRole") {
+			continue // Scheduler's, see TestSchedulerMay
+		}
 		if p["ManagedPolicyArns"] != nil || p["Policies"] != nil {
 			t.Errorf("%s has other policies: %v %v", id, p["ManagedPolicyArns"], p["Policies"])
 		}
@@ -187,6 +193,8 @@ var mayRead = slices.Concat(
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
 	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery", "lambda:ListEventSourceMappings"),
 	grid("cloudwatch:dashboard/acklast-eu-central-1", "cloudwatch:GetDashboard"),
+	grid("*", "scheduler:ListSchedules"),
+	grid("scheduler:schedule/acklast-scheduled/*", "scheduler:GetSchedule"),
 )
 
 func TestPeopleMay(t *testing.T) {
@@ -204,6 +212,8 @@ func TestPeopleMay(t *testing.T) {
 	equal(t, "read-only", plain("ReadOnly"), mayRead)
 	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
 	equal(t, "senders", plain("Senders"), grid("sqs:acklast-source", "sqs:GetQueueUrl", "sqs:SendMessage"))
+	equal(t, "cancellers", plain("Cancellers"), slices.Concat(grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		grid("scheduler:schedule/acklast-scheduled/*", "scheduler:DeleteSchedule")))
 	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
 		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on the switch alone, see below
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
@@ -234,5 +244,44 @@ func TestOperatorsWriteTheSwitchAlone(t *testing.T) {
 	}
 	if found != 1 {
 		t.Errorf("%d statements let operators write a table, want 1", found)
+	}
+}
+
+// Only schedules of this stack's group act under the role, and they may send, back and to the DLQ. Only the worker
+// passes it on, and to Scheduler alone. Group and role outlive the stack, with the role's rights in it.
+func TestSchedulerMay(t *testing.T) {
+	tm := standardTemplate(t)
+	id := tm.of("AWS::IAM::Role")[slices.IndexFunc(tm.of("AWS::IAM::Role"), func(id string) bool { return strings.HasPrefix(id, "SchedulerRole") })]
+	role := tm.Resources[id]
+	got := fmt.Sprint(tm.resolve(role.Properties["AssumeRolePolicyDocument"]))
+	for _, want := range []string{"scheduler.amazonaws.com", "aws:SourceAccount", "aws:SourceArn", ":schedule-group/acklast-scheduled"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the role's trust has no %s: %s", want, got)
+		}
+	}
+	policies := role.Properties["Policies"].([]any)
+	if len(policies) != 1 {
+		t.Fatalf("%d policies, want one", len(policies))
+	}
+	may := fmt.Sprint(tm.resolve(policies[0]))
+	if strings.Count(may, "Action:") != 1 || !strings.Contains(may, "Action:sqs:SendMessage") {
+		t.Errorf("the role may do other things than send: %s", may)
+	}
+	for _, resource := range []string{id, tm.of("AWS::Scheduler::ScheduleGroup")[0]} {
+		if policy := tm.Resources[resource].DeletionPolicy; policy != "RetainExceptOnCreate" {
+			t.Errorf("%s has the deletion policy %q, and acknowledged jobs would go with the stack", resource, policy)
+		}
+	}
+	passing := 0
+	for _, id := range tm.of("AWS::IAM::Policy") {
+		if text := fmt.Sprint(tm.resolve(tm.Resources[id].Properties)); strings.Contains(text, "iam:PassRole") {
+			passing++
+			if !strings.Contains(text, "iam:PassedToService:scheduler.amazonaws.com") {
+				t.Errorf("%s passes roles to others than Scheduler", id)
+			}
+		}
+	}
+	if passing != 1 {
+		t.Errorf("%d roles pass on others, want the worker's only", passing)
 	}
 }

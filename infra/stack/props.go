@@ -28,7 +28,7 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxAhead: how a job waits that is sent ahead of its time.
+//   - HopDelay, MaxAhead, ScheduleFrom, ScheduleAhead, ScheduleEarly: how a job waits that is sent ahead of its time.
 //   - ScheduleFrom, ScheduleAhead, ScheduleEarly: from how far ahead on a job is handed to EventBridge Scheduler, up
 //     to how far, and how long before its time it comes back.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
@@ -241,6 +241,7 @@ func (p Props) logDays() int { return int(p.Infra.LogRetention / (24 * time.Hour
 // workerEnvironment is the part of the worker's environment that is not the kinds'.
 func (p Props) workerEnvironment(urls topology.QueueURLs) map[string]string {
 	env := worker.Environment(p.Name, urls, p.Numbers)
+	maps.Copy(env, worker.ScheduleEnvironment("", "")) // whose values only the stack knows
 	env[worker.EnvLogLevel] = p.LogLevel.String()
 	return env
 }

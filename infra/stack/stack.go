@@ -30,15 +30,16 @@ type Stack struct {
 	stack awscdk.Stack
 	props Props
 
-	key      awskms.Key // nil unless CustomerKey or KeepKey
-	queues   queues
-	tables   tables
-	worker   workerFunction
-	redrive  redriveFunction
-	census   awsevents.Rule
-	mappings mappings
-	policies policies
-	alarms   alarms
+	key       awskms.Key // nil unless CustomerKey or KeepKey
+	queues    queues
+	tables    tables
+	worker    workerFunction
+	redrive   redriveFunction
+	schedules schedules
+	census    awsevents.Rule
+	mappings  mappings
+	policies  policies
+	alarms    alarms
 }
 
 // New adds a system to a scope. The id "Default" keeps the id out of the logical ids of what is in it,
@@ -61,6 +62,7 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	}
 	st.queues = newQueues(st)
 	st.tables = newTables(st)
+	st.schedules = newSchedules(st)
 	st.worker = newWorker(st)
 	st.redrive = newRedrive(st)
 	st.census = newCensus(st)

@@ -319,12 +319,13 @@ func (s Settings) Validate() error {
 	must(s.DLQRetention > s.LaneRetention,
 		"DLQ retention is %v, not above the lane retention of %v: a message moved by SQS keeps its age and would be deleted unseen", s.DLQRetention, s.LaneRetention)
 	must(s.DLQRetention <= MaxRetention, "DLQ retention is %v, but SQS allows at most %v", s.DLQRetention, MaxRetention)
-	must(s.LedgerRetention > s.DLQRetention+s.RedriveWindow+s.LaneRetention,
-		"ledger retention is %v, not above DLQ retention + redrive window + lane retention = %v: a copy could outlive the entry that makes it harmless",
-		s.LedgerRetention, s.DLQRetention+s.RedriveWindow+s.LaneRetention)
-	must(s.ScheduleFrom == 0 || s.LedgerRetention > ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention,
-		"ledger retention is %v, not above the %v that Scheduler tries for + DLQ retention + redrive window + lane retention = %v: a late firing could outlive the entry that makes it harmless",
-		s.LedgerRetention, ScheduleMaxAge, ScheduleMaxAge+s.DLQRetention+s.RedriveWindow+s.LaneRetention)
+	latest, tries := s.DLQRetention+s.RedriveWindow+s.LaneRetention, ""
+	if s.ScheduleFrom > 0 {
+		latest, tries = latest+ScheduleMaxAge, fmt.Sprintf(" + the %v that Scheduler tries for", ScheduleMaxAge)
+	}
+	must(s.LedgerRetention > latest,
+		"ledger retention is %v, not above DLQ retention + redrive window + lane retention%s = %v: a copy could outlive the entry that makes it harmless",
+		s.LedgerRetention, tries, latest)
 	must(s.LeaseSkew >= 0, "lease skew is %v, but a clock difference cannot be negative", s.LeaseSkew)
 	must(s.MaxRedrives >= 1, "max redrives is %d, but a redrive needs at least one generation", s.MaxRedrives)
 	return errors.Join(errs...)

@@ -45,7 +45,7 @@ func TestValidateSaysWhichInequalityIsBroken(t *testing.T) {
 		{"schedule early", func(s *Settings) { s.ScheduleEarly = s.HopDelay }, "schedule early is 15m0s"},
 		{"schedule late", func(s *Settings) { s.ScheduleEarly = 0 }, "schedule early is 0s"},
 		{"schedule ahead", func(s *Settings) { s.ScheduleAhead += time.Second }, "schedule ahead is 9600h0m1s"},
-		{"schedule and retention", func(s *Settings) { s.LedgerRetention = s.DLQRetention + s.RedriveWindow + s.LaneRetention + day }, "a late firing could outlive"},
+		{"schedule and retention", func(s *Settings) { s.LedgerRetention = s.DLQRetention + s.RedriveWindow + s.LaneRetention + day }, "that Scheduler tries for = 792h0m0s"},
 		{"attempts", func(s *Settings) { s.MaxAttempts = 0 }, "max attempts is 0"},
 	}
 	for _, tt := range tests {
