@@ -69,6 +69,8 @@ func callsOf(r *http.Request, body []byte) []Call {
 		return callsOfDynamoDB(operation, body)
 	case strings.HasPrefix(r.URL.Path, lambdaPath):
 		return callsOfLambda(r)
+	case r.URL.Path == schedulesPath || strings.HasPrefix(r.URL.Path, schedulesPath+"/"):
+		return callsOfScheduler(r, body)
 	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
 		// This is the query protocol. STS is the only service with it that is called.
 		if form, err := url.ParseQuery(string(body)); err == nil && form.Get("Action") == "GetCallerIdentity" {
@@ -134,6 +136,25 @@ func callsOfDynamoDB(operation string, body []byte) []Call {
 		call.Context = map[string][]string{leadingKeys: {key.S}}
 	}
 	return []Call{call}
+}
+
+const schedulesPath = "/schedules"
+
+// callsOfScheduler leaves out a schedule's name, which is a hash: each would be another call to replay.
+func callsOfScheduler(r *http.Request, body []byte) []Call {
+	if r.URL.Path == schedulesPath {
+		return []Call{{Action: "scheduler:ListSchedules", Resource: "*"}}
+	}
+	group := r.URL.Query().Get("groupName")
+	if r.Method == http.MethodPost {
+		var in struct{ GroupName string }
+		if err := json.Unmarshal(body, &in); err != nil {
+			return []Call{{Action: "unknown:scheduler " + err.Error(), Resource: "*"}}
+		}
+		group = in.GroupName
+	}
+	action := map[string]string{http.MethodPost: "CreateSchedule", http.MethodGet: "GetSchedule", http.MethodDelete: "DeleteSchedule"}[r.Method]
+	return []Call{{Action: "scheduler:" + action, Resource: "schedule/" + group + "/s"}}
 }
 
 const lambdaPath = "/2015-03-31/"
