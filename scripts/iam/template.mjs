@@ -34,7 +34,7 @@ export class Template {
 			case "AWS::SNS::Topic":
 				return arn("sns", `topic-${id}`);
 			case "AWS::IAM::Role":
-				return `arn:aws:iam::${account}:role/${id}`;
+				return `arn:aws:iam::${account}:role/${p.RoleName ? this.resolve(p.RoleName) : id}`;
 		}
 		throw new Error(`no ARN is known for ${id}, a ${Type}`);
 	}
