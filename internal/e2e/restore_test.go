@@ -59,6 +59,8 @@ func TestAnExpiryThatTheLedgerForgotIsSuperseded(t *testing.T) {
 
 // An effect outside the database is made again, unless the provider knows the key: it follows from the job's.
 func TestAReminderThatTheLedgerForgotIsSentAgain(t *testing.T) {
+	needsEmbedded(t)
+	t.Parallel()
 	for name, c := range map[string]struct {
 		deduplicates bool
 		want         int
