@@ -33,7 +33,7 @@ func TestDiscardOfAScheduledJob(t *testing.T) {
 			d := &deleting{err: err}
 			b.deps.Schedules = d
 			due := time.Now().Add(300 * 24 * time.Hour)
-			_, failed := b.world.Update(b.Context(), key("a"), "t", func(e ledger.Entry) (ledger.Entry, error) {
+			_, failed := b.Update(b.Context(), key("a"), "t", func(e ledger.Entry) (ledger.Entry, error) {
 				return b.Rules.Schedule(e, job.Delivery{Key: key("a"), Subject: "a", Envelope: job.Envelope{Kind: "test", NotBefore: due}}, "name", time.Now())
 			})
 			if failed != nil {
