@@ -60,7 +60,7 @@ var mayNeed = map[string][]string{
 	"internal/local/fakeprovider": {},
 	"internal/awsclient":          {},
 	"internal/lanes":              {"internal/job", "internal/retry", "internal/topology"},
-	"internal/schedule":           {"internal/job"},
+	"internal/schedule":           {"internal/job", "internal/topology"},
 	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},

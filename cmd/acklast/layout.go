@@ -24,17 +24,21 @@ func (a *app) columns(w io.Writer) int {
 	return terminalWidth(w, defaultColumns)
 }
 
-// table writes lines of cells separated by tabs.
+// table writes lines of cells separated by tabs. It writes them at once, so that who waits for the first line
+// in a pipe or a log finds the last one too.
 func (a *app) table(w io.Writer, write func(io.Writer)) error {
-	width := a.columns(w)
-	if width == 0 {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		write(t)
-		return t.Flush()
+	var text bytes.Buffer
+	if width := a.columns(w); width > 0 {
+		write(&text)
+		_, err := io.WriteString(w, fold(text.String(), width))
+		return err
 	}
-	var lines bytes.Buffer
-	write(&lines)
-	_, err := io.WriteString(w, fold(lines.String(), width))
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	write(t)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(text.Bytes())
 	return err
 }
 

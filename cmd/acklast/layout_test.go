@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,35 @@ func TestWhatACommandIsUsedOn(t *testing.T) {
 		message, job := asOneOf(id)
 		if got := fmt.Sprint(message, " ", job); got != want {
 			t.Errorf("%q: %q, want %q", id, got, want)
+		}
+	}
+}
+
+// writes counts the calls of Write.
+type writes struct {
+	bytes.Buffer
+	calls int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.calls++
+	return w.Buffer.Write(b)
+}
+
+// A program that reads an answer from a pipe gets it as a whole.
+func TestAnAnswerIsOneWrite(t *testing.T) {
+	for _, output := range []string{"table", "json"} {
+		var w writes
+		a := &app{stdout: &w, output: output, getenv: func(string) string { return "" }}
+		if err := a.answer([]string{"a", "b"}, func(w io.Writer) {
+			row(w, "one", "two")
+			say(w, "\nA sentence.\n")
+			row(w, "three", "four")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if w.calls != 1 {
+			t.Errorf("%s: %d writes: %s", output, w.calls, w.String())
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (t *target) report(depths []lanes.Depth, ages map[string]oldestMessage) sta
 			lane(job.Recovery, t.names.RecoveryQueue, depths[1]),
 		},
 		DLQ: dlqStatus{
-			Queue: t.names.DLQ, Isolated: dlq.Visible + dlq.InFlight + dlq.Delayed, InFlight: dlq.InFlight,
+			Queue: t.names.DLQ, Isolated: dlq.Total(), InFlight: dlq.InFlight,
 			Oldest: oldest(t.names.DLQ),
 		},
 	}

@@ -326,7 +326,7 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	on := dlq.Visible + dlq.InFlight + dlq.Delayed
+	on := dlq.Total()
 	if on != s.isolated {
 		lost = append(lost, fmt.Sprintf("%d messages on the DLQ, want %d", on, s.isolated))
 	}

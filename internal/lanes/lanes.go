@@ -411,6 +411,9 @@ type Depth struct {
 	Delayed int
 }
 
+// Total is all of them.
+func (d Depth) Total() int { return d.Visible + d.InFlight + d.Delayed }
+
 // Depth counts the messages of a queue.
 func (c *Client) Depth(ctx context.Context, q job.Queue) (Depth, error) {
 	url, err := c.url(q)

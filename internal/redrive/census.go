@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"acklast/internal/job"
-	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/telemetry"
 )
@@ -73,9 +72,9 @@ func (s *Service) census(ctx context.Context, _ Request) (Response, error) {
 		return Response{}, err
 	}
 	// What is isolated meanwhile may be in one of the two counts, and must not be a difference.
-	c.Messages = total(after)
-	c.Unrecorded = max(0, min(total(before), total(after))-c.Jobs)
-	c.Missing = max(0, c.Jobs-max(total(before), total(after)))
+	c.Messages = after.Total()
+	c.Unrecorded = max(0, min(before.Total(), after.Total())-c.Jobs)
+	c.Missing = max(0, c.Jobs-max(before.Total(), after.Total()))
 	s.counts.Census(c.metrics())
 	return Response{Census: &c}, nil
 }
@@ -107,5 +106,3 @@ func (c *Census) metrics() telemetry.Census {
 	}
 	return m
 }
-
-func total(d lanes.Depth) int { return d.Visible + d.InFlight + d.Delayed }

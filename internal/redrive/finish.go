@@ -27,7 +27,7 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		now := d.s.now()
-		if hidden := depth.Visible + depth.InFlight + depth.Delayed - len(d.mine.byID); hidden > 0 {
+		if hidden := depth.Total() - len(d.mine.byID); hidden > 0 {
 			clean, others = now, hidden
 		}
 		if now.Sub(clean) >= d.s.numbers.GoneAfter {

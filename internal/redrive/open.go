@@ -94,7 +94,7 @@ func (d *drive) nextPass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.pass = &pass{began: d.s.now(), holds: depth.Visible + depth.InFlight + depth.Delayed, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	d.pass = &pass{began: d.s.now(), holds: depth.Total(), seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (d *drive) quiet(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		now := d.s.now()
-		if n := depth.Visible + depth.InFlight + depth.Delayed - d.pass.left; n > 0 {
+		if n := depth.Total() - d.pass.left; n > 0 {
 			clean, unseen = now, n
 		}
 		if now.Sub(clean) >= d.s.numbers.GoneAfter {

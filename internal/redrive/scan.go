@@ -145,7 +145,7 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	if err != nil {
 		return sc, err
 	}
-	sc.Holds = before.Visible + before.InFlight + before.Delayed
+	sc.Holds = before.Total()
 	mine := s.hold()
 	defer mine.release(ctx)
 	bytes, empty, lost := 0, 0, 0

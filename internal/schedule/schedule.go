@@ -26,6 +26,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/scheduler/types"
 
 	"acklast/internal/job"
+	"acklast/internal/topology"
 )
 
 // API is what this package needs of Scheduler's client.
@@ -63,11 +64,7 @@ const (
 	timezone         = "UTC"
 )
 
-// MaxAge is how long Scheduler goes on trying to send before it gives the input to the DLQ. It is the most
-// that Scheduler allows.
-const MaxAge = 24 * time.Hour
-
-// maxTries is the most tries that Scheduler allows within MaxAge.
+// maxTries is the most tries that Scheduler allows within topology.ScheduleMaxAge.
 const maxTries = 185
 
 // ErrUnconfirmed: nobody knows that the schedule exists and will fire in time. The job must wait in another
@@ -106,7 +103,7 @@ func (c *Client) Create(ctx context.Context, name string, at, now time.Time, m M
 			Arn: aws.String(c.operation()), RoleArn: &c.target.RoleARN, Input: &input,
 			DeadLetterConfig: &types.DeadLetterConfig{Arn: &c.target.DLQARN},
 			RetryPolicy: &types.RetryPolicy{
-				MaximumEventAgeInSeconds: aws.Int32(int32(MaxAge / time.Second)), MaximumRetryAttempts: aws.Int32(maxTries),
+				MaximumEventAgeInSeconds: aws.Int32(int32(topology.ScheduleMaxAge / time.Second)), MaximumRetryAttempts: aws.Int32(maxTries),
 			},
 		},
 	})

@@ -43,7 +43,8 @@ const (
 	MaxMemoryMB = 10_240
 	// MaxReceives is the largest maxReceiveCount of a queue.
 	MaxReceives = 1000
-	// ScheduleMaxAge is how long EventBridge Scheduler tries to send before it gives up.
+	// ScheduleMaxAge is how long EventBridge Scheduler tries to send before it gives the input to the DLQ. It is
+	// the most that Scheduler allows.
 	ScheduleMaxAge = 24 * time.Hour
 	// MaxScheduleAhead is how far ahead a job may be due: longer than a year, and within what audits keep.
 	MaxScheduleAhead = 400 * 24 * time.Hour

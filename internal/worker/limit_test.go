@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -70,6 +71,20 @@ func TestUnreadablePausesPauseNothing(t *testing.T) {
 	if b.ledger.entries["test/1"].Status != ledger.Done {
 		t.Errorf("entry %+v", b.ledger.entries["test/1"])
 	}
+}
+
+// The list of paused kinds is read before a batch begins, so a read without an answer holds the batch up for a
+// second at most.
+func TestAHangingReadOfThePausesCostsASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.runs.hanging = true
+		began := time.Now()
+		b.warm()(b.record("m1", body("1")), b.record("m2", other("2")))
+		equal(b, time.Since(began), time.Second, "the time of the batch")
+		equal(b, b.ran.Load(), 2, "the number of runs")
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
+	})
 }
 
 // throttledBy refuses the jobs of kind test with the Retry-After that refused returns, unless it is accepted.

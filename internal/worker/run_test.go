@@ -22,16 +22,21 @@ type runs struct {
 	asked   int
 	fail    error
 	// paused are the paused kinds, pausesAsked is how often they were read, and unreadable is the error of
-	// reading them.
+	// reading them. hanging makes a read answer only when its context ends.
 	paused      []string
 	pausesAsked int
 	unreadable  error
+	hanging     bool
 }
 
-func (r *runs) Paused(context.Context) ([]string, error) {
+func (r *runs) Paused(ctx context.Context) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pausesAsked++
+	if r.hanging {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return r.paused, r.unreadable
 }
 

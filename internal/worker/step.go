@@ -13,7 +13,7 @@ type step struct {
 	job.Delivery
 	read job.Decoded
 	runs *runs
-	// over says that the step ended before any call was needed, admitted that its attempt may start.
+	// over says that the step ended in begin, admitted that its attempt may start.
 	over, admitted bool
 	// shares names the thing that the job shares with others of its kind; empty if there is none.
 	shares string

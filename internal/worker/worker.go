@@ -253,8 +253,9 @@ func (h *Handler) run(ctx context.Context, s *step) {
 	}
 }
 
-// begin does the part of a record's work that needs no call. It runs in the order of the batch's records, so
-// that the first ones get the attempts that a slowed kind may start.
+// begin reads a record's body, and decides whether its attempt may start if nothing has to be looked up before. The
+// one call that it may make is for the paused kinds, once in a while. It runs in the order of the batch's records,
+// so that the first ones get the attempts that a slowed kind may start.
 func (h *Handler) begin(ctx context.Context, s *step) {
 	s.over = s.Envelope.Kind == "" && !h.readEnvelope(s) || !h.readPayload(s)
 	if !s.over && h.ready(s) {
