@@ -353,6 +353,9 @@ func TestDashboard(t *testing.T) {
 	contains("Due to final (ms)", "acklast stack=acklast TerminalLatency")
 	contains("Duplicates and conflicts", "Duplicates", "LedgerConflicts")
 	contains("Redrive", "AWS/SQS QueueName=acklast-dlq NumberOfMessagesDeleted")
+	contains("Far ahead (EventBridge Scheduler)", "AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationAttemptCount",
+		"AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationsSentToDeadLetterCount",
+		"AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationsFailedToBeSentToDeadLetterCount")
 	contains("Retries by class", `SEARCH('{acklast,stack,kind,lane,class} MetricName="Retried" stack="acklast"'`)
 }
 
