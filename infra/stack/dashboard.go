@@ -68,9 +68,11 @@ func newDashboard(st *Stack) awscloudwatch.Dashboard {
 		},
 		{
 			third("Far ahead (EventBridge Scheduler)",
+				st.workerMetric(telemetry.MetricScheduled, sum, "handed over"),
 				st.scheduleMetric(scheduleAttempts, "tries to send"),
 				st.scheduleMetric(scheduleToDLQ, "sent to the DLQ"),
-				st.scheduleMetric(scheduleLost, "lost")),
+				st.scheduleMetric(scheduleLost, "lost"),
+				st.workerMetric(telemetry.MetricCancelled, sum, "came back cancelled")),
 		},
 	}
 	widgets := make([]*[]awscloudwatch.IWidget, len(rows))

@@ -360,6 +360,7 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
 		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
 		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict, Paused: s.paused,
+		Scheduled: s.scheduled, Cancelled: s.duplicate && s.detail == ledger.Cancelled,
 	}
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.now()
