@@ -139,13 +139,36 @@ func (s Services) Table(name string) string { return topology.NamesOf(s.Stack).T
 
 // logger returns a logger whose lines can be joined with the worker's own line of the delivery.
 func (s Services) logger(ctx context.Context, d job.Delivery) *slog.Logger {
-	requestID := ""
-	if lc, ok := lambdacontext.FromContext(ctx); ok {
-		requestID = lc.AwsRequestID
-	}
-	return s.Log.With(
-		telemetry.KeyRequestID, requestID, telemetry.KeyMessageID, d.ID, telemetry.KeyKind, d.Envelope.Kind,
-		telemetry.KeyJob, d.Key, telemetry.KeyLane, string(d.Lane), telemetry.KeyAttempt, d.Memory.Attempt+1)
+	return slog.New(deliveryHandler{s.Log.Handler(), func() []slog.Attr {
+		requestID := ""
+		if lc, ok := lambdacontext.FromContext(ctx); ok {
+			requestID = lc.AwsRequestID
+		}
+		return []slog.Attr{
+			slog.String(telemetry.KeyRequestID, requestID), slog.String(telemetry.KeyMessageID, d.ID),
+			slog.String(telemetry.KeyKind, d.Envelope.Kind), slog.String(telemetry.KeyJob, d.Key),
+			slog.String(telemetry.KeyLane, string(d.Lane)), slog.Int(telemetry.KeyAttempt, d.Memory.Attempt+1),
+		}
+	}})
+}
+
+// deliveryHandler adds a delivery's attributes when a line is written. Most jobs write none, and slog formats
+// attributes as soon as they are given.
+type deliveryHandler struct {
+	slog.Handler
+	attrs func() []slog.Attr
+}
+
+func (h deliveryHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.Handler.WithAttrs(h.attrs()).Handle(ctx, r)
+}
+
+func (h deliveryHandler) WithAttrs(more []slog.Attr) slog.Handler {
+	return h.Handler.WithAttrs(h.attrs()).WithAttrs(more)
+}
+
+func (h deliveryHandler) WithGroup(name string) slog.Handler {
+	return h.Handler.WithAttrs(h.attrs()).WithGroup(name)
 }
 
 // core is the part of the engine that an attempt uses.

@@ -122,44 +122,77 @@ func (s *Store) refusedBy(ctx context.Context, c ledger.Completion, it item) err
 func (s *Store) completion(c ledger.Completion) *types.Update {
 	e := c.Entry
 	e.Owner, e.UpdatedAt = c.Token, c.Now
-	w := newWrite()
 	fresh := marshal(e)
 	for _, name := range []string{attrSubject, attrKey, attrVersion, attrRetryAt} {
 		delete(fresh, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(fresh)) {
+	rule, _, ruled := strings.Cut(e.Digest, ":")
+	text := s.completionText(slices.Sorted(maps.Keys(fresh)), ruled)
+
+	values := make(item, len(fresh)+8)
+	for name, v := range fresh {
+		values[text.values[name]] = v
+	}
+	values[":zero"], values[":one"] = Number(0), Number(1)
+	values[":pending"], values[":now"], values[":covers"] = Text(string(ledger.Pending)), Millis(c.Now), Millis(c.Covers)
+	if ruled {
+		// This range holds the digests of this rule. A digest of another rule lies outside, because it begins
+		// otherwise. In ASCII the semicolon follows the colon.
+		values[":low"], values[":high"] = Text(rule+":"), Text(rule+";")
+	}
+	return &types.Update{
+		TableName:                 &s.table,
+		Key:                       keyOf(e.Key),
+		UpdateExpression:          text.update,
+		ConditionExpression:       text.condition,
+		ExpressionAttributeNames:  text.names,
+		ExpressionAttributeValues: values,
+	}
+}
+
+// completionText is what completions that set the same attributes have in common. Nothing changes it.
+type completionText struct {
+	update, condition *string
+	names             map[string]string
+	// values are the placeholders of the attributes' values.
+	values map[string]string
+}
+
+// completionText returns the text of completions that set the attributes. There are only a few combinations of
+// attributes, so each text is made once. ruled says that the payload's digest names its rule.
+func (s *Store) completionText(attributes []string, ruled bool) *completionText {
+	shape := fmt.Sprint(ruled) + strings.Join(attributes, ",")
+	if text, ok := s.texts.Load(shape); ok {
+		return text.(*completionText)
+	}
+	w := newWrite()
+	text := &completionText{names: w.names, values: map[string]string{}}
+	for _, name := range attributes {
+		text.values[name] = ":" + name
 		if overwritten[name] {
-			w.set(name, fresh[name])
+			w.set(name, nil)
 		} else {
-			w.keep(name, fresh[name])
+			w.keep(name, nil)
 		}
 	}
 	w.increment(attrVersion)
 	w.remove(attrRetryAt)
+	text.update = w.expression()
 
-	// This range holds the digests of this rule. A digest of another rule lies outside, because it begins
-	// otherwise. In ASCII the semicolon follows the colon.
 	var same string
-	if rule, _, ok := strings.Cut(e.Digest, ":"); ok {
+	if ruled {
 		digest := w.name(attrDigest)
-		same = " AND (attribute_not_exists(" + digest + ") OR " + digest + " = " + w.value(attrDigest, Text(e.Digest)) +
-			" OR " + digest + " < " + w.value("low", Text(rule+":")) + " OR " + digest + " > " + w.value("high", Text(rule+";")) + ")"
+		same = " AND (attribute_not_exists(" + digest + ") OR " + digest + " = :" + attrDigest +
+			" OR " + digest + " < :low OR " + digest + " > :high)"
 	}
 	key, status, retryAt := w.name(attrKey), w.name(attrStatus), w.name(attrRetryAt)
-	pending, now := w.value("pending", Text(string(ledger.Pending))), w.value("now", Millis(c.Now))
-	until, covers := w.name(attrScheduledUntil), w.value("covers", Millis(c.Covers))
-	format, known := w.name(attrFormat), w.value(attrFormat, Number(ledger.Format))
-	return &types.Update{
-		TableName:        &s.table,
-		Key:              keyOf(e.Key),
-		UpdateExpression: w.expression(),
-		ConditionExpression: aws.String("attribute_not_exists(" + key + ") OR (" + status + " = " + pending +
-			" AND (attribute_not_exists(" + format + ") OR " + format + " <= " + known + ")" +
-			" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= " + now + ")" +
-			" AND (attribute_not_exists(" + until + ") OR " + until + " <= " + covers + ")" + same + ")"),
-		ExpressionAttributeNames:  w.names,
-		ExpressionAttributeValues: w.values,
-	}
+	until, format := w.name(attrScheduledUntil), w.name(attrFormat)
+	text.condition = aws.String("attribute_not_exists(" + key + ") OR (" + status + " = :pending" +
+		" AND (attribute_not_exists(" + format + ") OR " + format + " <= :" + attrFormat + ")" +
+		" AND (attribute_not_exists(" + retryAt + ") OR " + retryAt + " <= :now)" +
+		" AND (attribute_not_exists(" + until + ") OR " + until + " <= :covers)" + same + ")")
+	s.texts.Store(shape, text)
+	return text
 }
 
 // Transact writes a kind's own items in one transaction, as Commit does, without completing an entry. The items

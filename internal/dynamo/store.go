@@ -27,6 +27,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -63,6 +64,8 @@ type Store struct {
 	api   API
 	table string
 	opts  Options
+	// texts are the texts of completions, by the attributes that they set: see completionText.
+	texts sync.Map
 }
 
 // New returns a store over the ledger's table.

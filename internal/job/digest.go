@@ -3,6 +3,7 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -16,23 +17,25 @@ const digestRule = "1"
 // order of their names and the form of their numbers. The volatile top-level fields do not count. The digest
 // begins with the id of its rule.
 func Digest(payload jsontext.Value, volatile []string) (string, error) {
-	fields := map[string]jsontext.Value{}
-	if err := json.Unmarshal(payload, &fields); err != nil {
-		return "", invalid("payload: %w", jsonError(err))
-	}
-	for _, name := range volatile {
-		delete(fields, name)
-	}
-	canonical, err := json.Marshal(fields, json.Deterministic(true))
-	if err != nil {
-		return "", invalid("payload: %w", jsonError(err))
+	canonical := slices.Clone(payload)
+	if len(volatile) > 0 || payload.Kind() != jsontext.KindBeginObject {
+		fields := map[string]jsontext.Value{}
+		if err := json.Unmarshal(payload, &fields); err != nil {
+			return "", invalid("payload: %w", jsonError(err))
+		}
+		for _, name := range volatile {
+			delete(fields, name)
+		}
+		var err error
+		if canonical, err = json.Marshal(fields, json.Deterministic(true)); err != nil {
+			return "", invalid("payload: %w", jsonError(err))
+		}
 	}
 	// Whole numbers stay as they are: as floats, two large ones could become one.
-	value := jsontext.Value(canonical)
-	if err := value.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+	if err := canonical.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
 		return "", invalid("payload: %w", jsonError(err))
 	}
-	sum := sha256.Sum256(value)
+	sum := sha256.Sum256(canonical)
 	return digestRule + ":" + hex.EncodeToString(sum[:16]), nil
 }
 

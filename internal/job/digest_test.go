@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
 )
 
 func TestDigestIsOfWhatAPayloadSays(t *testing.T) {
@@ -66,4 +67,32 @@ func TestDigestNamesItsRule(t *testing.T) {
 	if err != nil || !strings.HasPrefix(d, "1:") {
 		t.Errorf("got %q, %v, want it to begin with its rule", d, err)
 	}
+}
+
+// A payload without volatile fields is not taken apart first. The digest is the same as if it were: entries have
+// digests of both ways.
+func TestDigestOfAPayloadAsItIs(t *testing.T) {
+	value := rapid.SampledFrom([]string{
+		`0`, `-0`, `1`, `1.0`, `1e2`, `1E+2`, `0.1`, `9007199254740993`, `-12345678901234567890`, `1e400`, `true`, `null`, `""`, `"a"`, `"\u0061"`, `"\u20ac\/"`,
+		`"é"`, `"\ud834\udd1e"`, `"\ud834"`, "\"\xff\"", `[]`, `[1, 2.0]`, `{}`, `{"b" : 1, "a":{"d":1,"c":2}}`, `{"a":1,"a":2}`, `{`, `tru`,
+	})
+	name := rapid.SampledFrom([]string{`"a"`, `"b"`, `"\u0061"`, `"é"`, `"zz"`, `"𝄞"`, `""`})
+	rapid.Check(t, func(t *rapid.T) {
+		var members []string
+		for range rapid.IntRange(0, 4).Draw(t, "members") {
+			members = append(members, name.Draw(t, "name")+rapid.SampledFrom([]string{":", " : "}).Draw(t, "colon")+value.Draw(t, "value"))
+		}
+		payload := "{" + strings.Join(members, rapid.SampledFrom([]string{",", " , "}).Draw(t, "comma")) + "}"
+		if rapid.IntRange(0, 9).Draw(t, "other") == 0 {
+			payload = value.Draw(t, "value")
+		}
+		asItIs, err := Digest(jsontext.Value(payload), nil)
+		apart, apartErr := Digest(jsontext.Value(payload), []string{"no such field"})
+		if (err == nil) != (apartErr == nil) {
+			t.Fatalf("%s: as it is %v, apart %v", payload, err, apartErr)
+		}
+		if asItIs != apart {
+			t.Fatalf("%s: as it is %s, apart %s", payload, asItIs, apart)
+		}
+	})
 }

@@ -76,6 +76,21 @@ func Fits(m job.Message) bool {
 	return ok
 }
 
+// SizeOf returns the size in bytes of the attribute that carries a memory.
+func SizeOf(memory job.Memory) (int, error) {
+	a, err := memory.Encode()
+	if err != nil {
+		return 0, err
+	}
+	return attributeSize(job.MemoryAttribute, a), nil
+}
+
+// HasRoom says whether a message has room for our attribute of the size, as Fits says it for a memory.
+func HasRoom(m job.Message, size int) bool {
+	count, used := senderSize(m)
+	return count < topology.MaxAttributes && used+size <= topology.MaxMessageBytes
+}
+
 // ownAttribute returns the attribute that carries the message's memory, and whether there is one.
 func ownAttribute(m job.Message) (job.Attribute, bool) {
 	count, size := senderSize(m)

@@ -160,7 +160,14 @@ func TestOurAttributeYieldsToTheSender(t *testing.T) {
 			if fits := lanes.Fits(m); fits != ok || fits != (c.want != job.Memory{}) {
 				t.Errorf("Fits says %v, sent is %v", fits, ok)
 			}
-			got, err := job.Memory{}, error(nil)
+			size, err := lanes.SizeOf(short)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if room := lanes.HasRoom(m, size); room != ok {
+				t.Errorf("HasRoom says %v for %d bytes, sent is %v", room, size, ok)
+			}
+			var got job.Memory
 			if ok {
 				got, err = job.ParseMemory(job.Attribute{Type: *own.DataType, String: *own.StringValue})
 			}

@@ -204,12 +204,22 @@ var largest = func() job.Memory {
 	}
 }()
 
+// largestSize is the size of the largest memory's attribute. To encode it for each record took a twentieth of the
+// worker's processor time.
+var largestSize = func() int {
+	size, err := lanes.SizeOf(largest)
+	if err != nil {
+		panic(err) // it is constant
+	}
+	return size
+}()
+
 // open reads the parts of a record other than its body. Its outcome starts as left, so that a record is not
 // acknowledged unless another outcome is known.
 func (h *Handler) open(r events.SQSMessage) *step {
 	message, memoryErr := message(r)
 	s := &step{Delivery: job.Delivery{Message: message, Lane: h.lane(r.EventSourceARN), Token: h.token()}, outcome: job.Left}
-	s.NoRoom = !lanes.Fits(withMemory(message, largest))
+	s.NoRoom = !lanes.HasRoom(message, largestSize)
 	if errors.As(memoryErr, &s.newer) {
 		return s
 	}
