@@ -45,12 +45,8 @@ check: ## Check formatting and vet
 	$(GO) vet ./...
 
 .PHONY: bench
-bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (some minutes)
-	$(GO) test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
-	$(GO) test ./internal/worker -run '^$$' -bench FiftyThousand -benchtime 1x -v
-	$(GO) vet -tags bench ./internal/e2e
-	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestBesideABareWorker|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
-	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -timeout 60m -v
+bench: ## Measure what a job costs, as a table and in bench.json; see docs/benchmarks.md for how to read it (many minutes)
+	@scripts/bench.sh
 
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)

@@ -65,7 +65,7 @@ func TestThroughput(t *testing.T) {
 			took := time.Since(start)
 			e.ends(hold(jobs-1), "done")
 			rate := jobs / took.Seconds()
-			fmt.Printf("throughput: %d process(es): %.0f jobs/s; engine without a worker %.0f messages/s; ratio %.2f\n", processes, rate, ceiling, rate/ceiling)
+			report(fmt.Sprint("WorkerThroughput/processes=", processes), rate, "jobs/s", ceiling, "engine-msg/s", rate/ceiling, "of-engine")
 		})
 	}
 }
@@ -103,6 +103,15 @@ func (e *embedded) withoutAWorker(n int) float64 {
 	return float64(n) / time.Since(start).Seconds()
 }
 
+// report prints figures as a benchmark's line, which make bench collects: values, each with its unit.
+func report(name string, figures ...any) {
+	line := "Benchmark" + name + "\t1"
+	for i := 0; i+1 < len(figures); i += 2 {
+		line += fmt.Sprintf("\t%.4g %s", figures[i], figures[i+1])
+	}
+	fmt.Println(line)
+}
+
 // TestColdStart starts the worker and an empty handler in turn, and compares the medians.
 func TestColdStart(t *testing.T) {
 	const pairs = 40
@@ -138,9 +147,8 @@ func TestColdStart(t *testing.T) {
 		return d[len(d)/2]
 	}
 	a, b := median(next[0]), median(next[1])
-	fmt.Printf("cold start: exec to first next: worker %v, empty handler %v, ratio %.2f\n", a, b, float64(a)/float64(b))
 	c, d := median(response[0]), median(response[1])
-	fmt.Printf("cold start: exec to first response: worker %v, handler with one GetItem %v, ratio %.2f\n", c, d, float64(c)/float64(d))
+	report("ColdStart", a.Seconds()*1000, "ms-next", float64(a)/float64(b), "x-next", c.Seconds()*1000, "ms-response", float64(c)/float64(d), "x-response")
 	if ratio := float64(a) / float64(b); ratio > 1.15 {
 		t.Errorf("the worker takes %.2f times as long to start", ratio)
 	}

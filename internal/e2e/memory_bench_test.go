@@ -69,7 +69,7 @@ func TestWorkerMemory(t *testing.T) {
 	if e.env.PIDs()[0] != pid {
 		t.Fatal("the process was replaced on the way")
 	}
-	t.Logf("resident memory of the worker: %.0f KiB after 10,000 jobs, %.0f KiB after 100,000: %.2f×", early, late, late/early)
+	report("WorkerMemory", early/1024, "MiB-after-10000", late/1024, "MiB-after-100000", late/early, "x-growth")
 	if late > 1.3*early {
 		t.Errorf("it grew to %.2f times", late/early)
 	}
@@ -107,7 +107,7 @@ func TestRedriveMemory(t *testing.T) {
 		return
 	}
 	each := (full - base) * 1024 / 10_000
-	t.Logf("highest resident memory of a plan: %.0f KiB for 100 messages, %.0f KiB for 10,000: %.0f bytes a message", base, full, each)
+	report("RedriveMemory", base/1024, "MiB-of-100", full/1024, "MiB-of-10000", each, "B/message")
 	if each > 2048 {
 		t.Errorf("%.0f bytes a message, want at most 2048", each)
 	}
