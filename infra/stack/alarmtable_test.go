@@ -182,30 +182,32 @@ func cell(all []rang) string {
 	return strings.Join(parts, "<br>")
 }
 
-const (
-	tableBegins = "<!-- The table is made by TestAlarmTable. -->\n"
-	tableEnds   = "<!-- The table ends here. -->\n"
-)
-
 // checkTable checks the table in the documentation, or writes it.
 func checkTable(t *testing.T, table string) {
+	t.Helper()
+	checkBlock(t, "<!-- The table is made by TestAlarmTable. -->\n", "<!-- The table ends here. -->\n", table,
+		"go test ./infra/stack -run AlarmTable -update")
+}
+
+// checkBlock checks what docs/deploy.md has between two lines, or writes it.
+func checkBlock(t *testing.T, begin, end, block, command string) {
 	t.Helper()
 	const file = "../../docs/deploy.md"
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begins := strings.Cut(string(raw), tableBegins)
-	old, after, ends := strings.Cut(rest, tableEnds)
+	before, rest, begins := strings.Cut(string(raw), begin)
+	old, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		t.Fatalf("%s has no place for the table of alarms", file)
+		t.Fatalf("%s has no place between %q and %q", file, begin, end)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(before+tableBegins+table+tableEnds+after), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(before+begin+block+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if old != table {
-		equal(t, file, strings.Split(table, "\n"), strings.Split(old, "\n"))
-		t.Errorf("the table of alarms in %s is not current; if the change is meant: go test ./infra/stack -run AlarmTable -update", file)
+	} else if old != block {
+		equal(t, file, strings.Split(block, "\n"), strings.Split(old, "\n"))
+		t.Errorf("%s is not current; if the change is meant: %s", file, command)
 	}
 }
