@@ -109,8 +109,8 @@ func TestGrantsAcrossStacks(t *testing.T) {
 	for id, want := range map[string][]string{
 		"Canceller": append(grid("LedgerTable", "dynamodb:GetItem", "dynamodb:UpdateItem"), append(grid("Key", keyActions...),
 			"scheduler:DeleteSchedule scheduler:schedule/orders-scheduled/*", "dynamodb:UpdateItem OperationsTable", "lambda:GetFunctionConfiguration Worker")...),
-		"Producer":  {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
-		"Approver":  {"lambda:InvokeFunction RedriveAliasapprove"},
+		"Producer": {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
+		"Approver": {"lambda:InvokeFunction RedriveAliasapprove"},
 	} {
 		equal(t, id, imported(tm.allowed(t, id)), want)
 	}
