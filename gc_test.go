@@ -20,7 +20,9 @@ func TestCollectLess(t *testing.T) {
 	} {
 		debug.SetGCPercent(100)
 		debug.SetMemoryLimit(limit)
-		collectLess(func(name string) string { return c.env[name] })
+		getenv := func(name string) string { return c.env[name] }
+		collectLess(getenv)
+		limitMemory(getenv)
 		if got := debug.SetMemoryLimit(-1); got != c.limit {
 			t.Errorf("%s: memory limit %d, want %d", name, got, c.limit)
 		}

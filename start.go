@@ -34,7 +34,10 @@ import (
 // With the argument "describe" it serves nothing and prints the kinds' descriptions as JSON. This is how
 // "acklast local" learns of a module's kinds.
 func StartWorker(kinds ...Kind) {
-	p := process{os.Getenv, os.Stdout, serve}
+	p := process{os.Getenv, os.Stdout, func(handler any) {
+		collectLess(os.Getenv)
+		serve(handler)
+	}}
 	exit("worker", p.start(os.Args[1:], kinds, p.worker))
 }
 
@@ -46,17 +49,22 @@ func StartRedrive(kinds ...Kind) {
 }
 
 func serve(handler any) {
-	collectLess(os.Getenv)
+	limitMemory(os.Getenv)
 	lambda.Start(handler)
 }
 
-// collectLess makes the garbage collector run less often. A function's live heap is a few megabytes, so by
-// default the collector runs all the time, and takes a fifth of the worker's processor time. The memory limit
-// keeps a function with a larger heap within its memory. GOGC and GOMEMLIMIT in the environment outrank this.
+// collectLess makes the garbage collector run less often. The worker's live heap is a few megabytes, so by default
+// the collector runs all the time, and takes a fifth of the processor time. GOGC in the environment outranks this.
+// The redrive function's heap grows with its plan, so it keeps Go's default.
 func collectLess(getenv func(string) string) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+}
+
+// limitMemory lets the garbage collector work harder when the function's memory gets short. GOMEMLIMIT in the
+// environment outranks this.
+func limitMemory(getenv func(string) string) {
 	if size, err := strconv.ParseInt(getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE"), 10, 64); err == nil && size > 0 && getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(size << 20 * 3 / 4)
 	}
