@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
@@ -139,4 +142,42 @@ func TestCancelRefuses(t *testing.T) {
 	c.refused(exitRefused, []string{"has ended: done, sent"}, "cancel", d.Key, "--reason", "left")
 	c.refused(exitRefused, []string{"is no job's key"}, "cancel", "r-1", "--reason", "left")
 	c.refused(exitRefused, []string{"--not-before"}, "cancel", d.Key, "--not-before", "tomorrow", "--reason", "left")
+}
+
+// The runbook's query for the alarm schedule-lost finds the jobs that wait past their time, and no others.
+func TestTheRunbookFindsLostSchedules(t *testing.T) {
+	const filter = "#s = :pending AND scheduled_until < :yesterday"
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(runbook), `--filter-expression "`+filter+`"`) {
+		t.Fatalf("the runbook has no filter %q", filter)
+	}
+	_, aws := embedded(t)
+	d, due, _ := scheduled(t, aws)
+	find := func(yesterday time.Time) []string {
+		out, err := awsclient.DynamoDB(aws.AWSConfig()).Scan(t.Context(), &dynamodb.ScanInput{
+			TableName: new(aws.Names().LedgerTable), ProjectionExpression: new("#k"), FilterExpression: new(filter),
+			ExpressionAttributeNames: map[string]string{"#s": "status", "#k": "key"},
+			ExpressionAttributeValues: map[string]dynamodbtypes.AttributeValue{
+				":pending":   &dynamodbtypes.AttributeValueMemberS{Value: "pending"},
+				":yesterday": &dynamodbtypes.AttributeValueMemberN{Value: fmt.Sprint(yesterday.Unix(), "000")},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, it := range out.Items {
+			keys = append(keys, it["key"].(*dynamodbtypes.AttributeValueMemberS).Value)
+		}
+		return keys
+	}
+	if got := find(time.Now().Add(-24 * time.Hour)); len(got) != 0 {
+		t.Errorf("it finds %q, whose time has not come", got)
+	}
+	if got := find(due.Add(24 * time.Hour)); len(got) != 1 || got[0] != d.Key {
+		t.Errorf("it finds %q, want %s", got, d.Key)
+	}
 }
