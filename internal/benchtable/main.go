@@ -76,10 +76,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want the JSON file's name, got %d arguments", len(args))
 	}
-	figures, err := read(in)
-	if err != nil {
-		return err
-	}
+	figures := read(in)
 	if len(figures) == 0 {
 		return fmt.Errorf("no benchmark printed a figure")
 	}
@@ -106,7 +103,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 var processors = regexp.MustCompile(`-\d+$`)
 
 // read collects the figures in the order of their first line.
-func read(in io.Reader) ([]*figure, error) {
+func read(in io.Reader) []*figure {
 	var all []*figure
 	byName := map[[2]string]*figure{}
 	for lines := benchfmt.NewReader(in, "the benchmarks"); lines.Scan(); {
@@ -137,7 +134,7 @@ func read(in io.Reader) ([]*figure, error) {
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 func median(values []float64) float64 {
