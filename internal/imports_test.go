@@ -35,7 +35,7 @@ var mayUse = map[string][]string{
 	"internal/local/fakeprovider":                    {"internal/demo", "internal/local", "cmd/"},
 	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
 	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/overview", "internal/demo", "cmd/"},
-	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/"},
+	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/", "infra/teardown"},
 	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":                                {".", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/redrive":                               {".", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
