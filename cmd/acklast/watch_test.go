@@ -259,6 +259,9 @@ func TestWatchKeys(t *testing.T) {
 		{busy(), "down enter", "", "20 wait for a decision"},
 		{busy(), "enter p", "redrive plan " + group + " --reason ?", ""},
 		{busy(), "enter d", "dlq " + group, ""},
+		{busy(), "enter x", "discard " + group + " --count 100 --reason ?", ""},
+		{busy(), "down enter Y", "decide --sent --class ambiguous --kind reminder.send --count 20 --reason ?", ""},
+		{busy(), "down enter N", "decide --not-sent --class ambiguous --kind reminder.send --count 20 --reason ?", ""},
 		{busy(), "enter S", "", `"S" does nothing here`},
 		{busy(), "enter q", "", "LANE"},
 		{busy(), "enter esc", "", "LANE"},
@@ -303,9 +306,14 @@ func TestWatchKeys(t *testing.T) {
 	}
 }
 
-// Every key that starts a command is in the help and in the test above.
+// Every key that starts a command is in the help, and the key lines fit the terminal.
 func TestWatchHelpNamesEveryKey(t *testing.T) {
 	text := strings.Join(helpText(), "\n")
+	for page, keys := range keyLines {
+		if n := lipgloss.Width(keys); n > 80 {
+			t.Errorf("the key line of page %d has %d cells: %s", page, n, keys)
+		}
+	}
 	for _, b := range actions {
 		contains(t, text, fmt.Sprintf("  %-13s %s", b.key, b.what))
 	}
@@ -425,6 +433,8 @@ func TestWatchFollowsAGroup(t *testing.T) {
 	s.Isolated.Groups = s.Isolated.Groups[1:]
 	v.Update(lookMsg{snapshot: s})
 	v.wants("None is isolated any more.")
+	v.keys("x").starts("")
+	v.wants("none of the group is isolated any more")
 	v.keys("enter").starts("")
 }
 

@@ -102,16 +102,18 @@ func (m *watchModel) header() []line {
 	return lines
 }
 
+// keyLines name the most useful keys of each page.
+var keyLines = map[page]string{
+	pageStack: "↑↓ choose  enter open  p plan  j job  r runs  S stop redrives  ? keys  q quit",
+	pageGroup: "↑↓ choose  enter open job  p plan  d messages  x discard  ? keys  q back",
+	pageJob:   "↑↓ scroll  o redrive  c cancel  x discard  d message  ? keys  q back",
+	pageRuns:  "↑↓ choose  enter open  ? keys  q back",
+	pageRun:   "↑↓ scroll  a approve  R run  S stop  v revoke  u audit  ? keys  q back",
+	pageHelp:  "↑↓ scroll  q back",
+}
+
 // footer is the key line, below what is being typed or was noted.
 func (m *watchModel) footer() []line {
-	keys := map[page]string{
-		pageStack: "↑↓ choose  enter open  p plan  j job  r runs  S stop redrives  ? keys  q quit",
-		pageGroup: "↑↓ choose  enter open job  p plan a redrive  d look at messages  ? keys  q back",
-		pageJob:   "↑↓ scroll  o redrive  c cancel  x discard  d message  ? keys  q back",
-		pageRuns:  "↑↓ choose  enter open  ? keys  q back",
-		pageRun:   "↑↓ scroll  a approve  R run  S stop  v revoke  u audit  ? keys  q back",
-		pageHelp:  "↑↓ scroll  q back",
-	}
 	above := line{}
 	switch {
 	case m.typing != nil:
@@ -120,7 +122,7 @@ func (m *watchModel) footer() []line {
 	case m.noted != "":
 		above = linef(warning, "%s", m.noted)
 	}
-	return []line{above, linef(faint, "%s", keys[m.top().page])}
+	return []line{above, linef(faint, "%s", keyLines[m.top().page])}
 }
 
 // bodyHeight is how many lines are between the header and the footer, and textHeight how many of them a text has.
@@ -383,7 +385,7 @@ func (m *watchModel) group() []line {
 		linef(usual, "oldest   isolated %s ago, deleted by SQS in %s", short(s.At.Sub(g.OldestAt)), rough(deleted.Sub(s.At))),
 		linef(usual, "newest   isolated %s ago", short(s.At.Sub(g.NewestAt))))
 	if g.Undecided > 0 {
-		lines = append(lines, linef(warning, "%d wait for a decision: open a job, then Y or N", g.Undecided))
+		lines = append(lines, linef(warning, "%d wait for a decision: Y or N, here or on a job", g.Undecided))
 	}
 	lines = append(lines, line{}, linef(heading, "JOBS, the oldest %d", len(g.Jobs)))
 	return append(lines, m.list(len(g.Jobs), m.bodyHeight()-len(lines), func(i int) string { return " " + g.Jobs[i] })...)
