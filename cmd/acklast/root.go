@@ -79,6 +79,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newLocal(a),
 		newDemo(a),
 		newSend(a),
+		newSmoke(a),
 		newJob(a),
 		newStatus(a),
 		newCapacity(a),

@@ -100,6 +100,8 @@ func (st *Stack) operateStatements() []awsiam.PolicyStatement {
 		// Pausing a lane is an operator's first answer to a bad deployment.
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:UpdateEventSourceMapping"),
+		// "acklast smoke" sends jobs of the engine's own kind. SQS has no condition on what a message contains.
+		statement(on(st.queues.source), "sqs:SendMessage"),
 	)
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))

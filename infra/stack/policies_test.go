@@ -220,6 +220,7 @@ func TestPeopleMay(t *testing.T) {
 		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on the switch alone, see below
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
+		grid("sqs:acklast-source", "sqs:SendMessage"), // for acklast smoke
 	))
 }
 
