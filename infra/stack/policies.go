@@ -157,6 +157,8 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		statement([]*string{st.worker.fn.FunctionArn(), st.redrive.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:GetEventSourceMapping"),
+		// Whether Lambda stops the worker's hops as a recursive loop.
+		statement([]*string{st.worker.fn.FunctionArn()}, "lambda:GetFunctionRecursionConfig"),
 		statement([]*string{st.worker.logs.LogGroupArn(), st.redrive.logs.LogGroupArn()},
 			"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
 		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
@@ -165,6 +167,9 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
 			// Mappings are found by their queue.
 			"lambda:ListEventSourceMappings",
+			// The doctor: the account's quota, who is told by topics that may not be the stack's, and what the caller
+			// may do, who is nobody that this stack knows.
+			"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy",
 			// Schedules are listed by their group, which is no resource of that action.
 			"scheduler:ListSchedules"),
 		statement(st.scheduleARNs(), "scheduler:GetSchedule"),
