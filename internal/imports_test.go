@@ -19,7 +19,7 @@ import (
 // stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
 // part are the module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	// Only the doctor asks who is told of alarms, and what the caller may do.
 	"github.com/aws/aws-sdk-go-v2/service/sns": {"internal/doctor", "cmd/"},
 	"github.com/aws/aws-sdk-go-v2/service/iam": {"internal/doctor", "cmd/"},
@@ -29,6 +29,7 @@ var mayUse = map[string][]string{
 	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
+	"charm.land":                                     {"cmd/"},
 	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
 	"functions":                                      {},
 	"infra":                                          {"infra", "infra/"},
@@ -38,11 +39,12 @@ var mayUse = map[string][]string{
 	"internal/local/faults":                          {"internal/demo"},
 	"internal/local/fakeprovider":                    {"internal/demo", "internal/local", "cmd/"},
 	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
-	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
+	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/overview", "internal/demo", "cmd/"},
 	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/", "infra/teardown"},
-	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":                                {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":                               {".", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":                               {".", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/overview":                              {"cmd/"},
 	"internal/effect":                                {"."},
 	"internal/memdb":                                 {"."},
 	"internal/kinds":                                 {"internal/kinds", "functions/", "internal/demo", "infra"},
@@ -67,6 +69,7 @@ var mayNeed = map[string][]string{
 	"internal/lanes":              {"internal/job", "internal/retry", "internal/topology"},
 	"internal/schedule":           {"internal/job", "internal/topology"},
 	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
+	"internal/overview":           {"internal/job", "internal/lanes", "internal/ledger", "internal/redrive", "internal/telemetry", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},
 }
@@ -148,6 +151,8 @@ func allowed(users []string, name string) bool {
 var reaches = map[string][]string{
 	"internal/worker":  {"scheduler", "sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
+	// It reads the queues by lanes, and the ledger by interfaces.
+	"internal/overview": {"cloudwatch", "dynamodb", "lambda", "sqs"},
 	// The last three sign in to AWS.
 	"cmd/acklast": {"cloudwatch", "dynamodb", "iam", "lambda", "scheduler", "sns", "sqs", "sts", "signin", "sso", "ssooidc"},
 }

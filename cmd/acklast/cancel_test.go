@@ -13,6 +13,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 	"acklast/internal/schedule"
 	"acklast/internal/worker"
@@ -42,7 +43,7 @@ func TestJobThatWaitsInTheScheduler(t *testing.T) {
 	d, due, _ := scheduled(t, aws)
 	contains(t, squeezed(c.must("job", d.Key).stdout), "scheduled until "+stamp(due)+" (in ", "schedule name-"+aws.Names().Stack+"\n",
 		"waits in EventBridge Scheduler")
-	r := decode[statusReport](t, c.must("status", "--output", "json"))
+	r := decode[overview.Snapshot](t, c.must("status", "--output", "json"))
 	if r.InScheduler != 1 || r.MoreInScheduler {
 		t.Errorf("status counts %d jobs in the scheduler, more %v, want 1", r.InScheduler, r.MoreInScheduler)
 	}

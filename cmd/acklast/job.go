@@ -60,6 +60,11 @@ func (a *app) job(ctx context.Context, asked string) error {
 	if err != nil {
 		return err
 	}
+	return a.jobAt(ctx, g, asked)
+}
+
+// jobAt is job at a place that is known.
+func (a *app) jobAt(ctx context.Context, g *governor, asked string) error {
 	// Read both at the same time: the function may have to be started first.
 	var records []redrive.Explanation
 	var unknown error

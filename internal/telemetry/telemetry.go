@@ -70,6 +70,10 @@ const (
 	MetricLateness        = "Lateness"
 )
 
+// TallyCode is the code of a message with which "acklast local" answers GetMetricData: the figures are its tally of
+// the metric lines, also where there are none.
+const TallyCode = "AcklastTally"
+
 // The dimensions, and the values that stand for "there is none" and for a service's test message.
 const (
 	DimensionStack = "stack"
