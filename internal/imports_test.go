@@ -29,6 +29,7 @@ var mayUse = map[string][]string{
 	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
+	"github.com/go-analyze/charts":                   {"cmd/"},
 	"charm.land":                                     {"cmd/"},
 	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
 	"functions":                                      {},
