@@ -130,7 +130,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // fail answers with the operation's error, if it has one.
-func (f *fake) fail(w http.ResponseWriter, operation string, write func(code string)) bool {
+func (f *fake) fail(operation string, write func(code string)) bool {
 	code := f.fails[operation]
 	if code == "" {
 		return false
@@ -141,7 +141,7 @@ func (f *fake) fail(w http.ResponseWriter, operation string, write func(code str
 
 func (f *fake) json(w http.ResponseWriter, operation string, answer any) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-	if f.fail(w, operation, func(code string) {
+	if f.fail(operation, func(code string) {
 		w.Header().Set("X-Amzn-ErrorType", code)
 		w.WriteHeader(http.StatusBadRequest)
 		answer = map[string]string{"__type": code, "message": "no"}
@@ -155,7 +155,10 @@ func (f *fake) json(w http.ResponseWriter, operation string, answer any) {
 }
 
 func (f *fake) sqs(w http.ResponseWriter, operation string, body []byte) {
-	var in struct{ QueueName, QueueUrl string }
+	var in struct {
+		QueueName string
+		QueueURL  string `json:"QueueUrl"`
+	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		f.t.Error(err)
 	}
@@ -163,7 +166,7 @@ func (f *fake) sqs(w http.ResponseWriter, operation string, body []byte) {
 		f.json(w, operation, map[string]string{"QueueUrl": "http://sqs.invalid/123456789012/" + in.QueueName})
 		return
 	}
-	name := path.Base(in.QueueUrl)
+	name := path.Base(in.QueueURL)
 	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-central-1:123456789012:" + name}
 	for k, v := range f.queues[name] {
 		attributes[k] = v
@@ -172,7 +175,7 @@ func (f *fake) sqs(w http.ResponseWriter, operation string, body []byte) {
 }
 
 func (f *fake) functions(w http.ResponseWriter, p string) {
-	operation := ""
+	var operation string
 	switch {
 	case strings.Contains(p, "event-source-mappings"):
 		operation = "ListEventSourceMappings"
@@ -190,7 +193,7 @@ func (f *fake) functions(w http.ResponseWriter, p string) {
 func (f *fake) cloudwatch(w http.ResponseWriter, operation string) {
 	w.Header().Set("Content-Type", "application/cbor")
 	w.Header().Set("smithy-protocol", "rpc-v2-cbor")
-	if f.fail(w, operation, func(code string) { w.WriteHeader(http.StatusBadRequest) }) {
+	if f.fail(operation, func(string) { w.WriteHeader(http.StatusBadRequest) }) {
 		_, _ = w.Write(cbor.Encode(cbor.Map{"__type": cbor.String(f.fails[operation]), "message": cbor.String("no")}))
 		return
 	}
@@ -204,7 +207,7 @@ func (f *fake) cloudwatch(w http.ResponseWriter, operation string) {
 func (f *fake) query(w http.ResponseWriter, form url.Values) {
 	operation := form.Get("Action")
 	w.Header().Set("Content-Type", "text/xml")
-	if f.fail(w, operation, func(code string) {
+	if f.fail(operation, func(code string) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = fmt.Fprintf(w, "<ErrorResponse><Error><Code>%s</Code><Message>no</Message></Error></ErrorResponse>", code)
 	}) {
