@@ -52,8 +52,16 @@ func (f RunnerFunc[P]) Run(ctx context.Context, j *Job[P]) error { return f(ctx,
 
 // Define makes a kind from its definition and the constructor of its runner. The constructor is called once per
 // process, and not at all where jobs are only read. Define panics when the definition lacks its name or its key
-// or has wrong metrics, or when there is no constructor: these are mistakes in the program.
+// or has wrong metrics, when the name is the engine's own, or when there is no constructor: these are mistakes in
+// the program.
 func Define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
+	if d.Name == job.SmokeKind {
+		panic("acklast: kind " + d.Name + " is the engine's own, give yours another name")
+	}
+	return define(d, start)
+}
+
+func define[P any](d Definition[P], start func(ctx context.Context, s Services) (Runner[P], error)) Kind {
 	kind := job.Define(job.Definition[P](d))
 	if start == nil {
 		panic("acklast: kind " + d.Name + " needs the constructor of its runner")

@@ -22,11 +22,12 @@ func TestMisuseIsNamed(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		"no constructor": {func() error { Define(d, nil); return nil }, "needs the constructor"},
-		"no key":         {func() error { Define(Definition[struct{}]{Name: "k"}, some); return nil }, "needs a name and a key"},
-		"no runner":      {func() error { _, err := Define(d, none).Start(t.Context(), services); return err }, "returned no runner"},
-		"zero kind":      {func() error { _, err := Kind{}.Start(t.Context(), services); return err }, "Define did not make"},
-		"zero services":  {func() error { _, err := Define(d, some).Start(t.Context(), Services{}); return err }, "use NewServices"},
+		"no constructor":        {func() error { Define(d, nil); return nil }, "needs the constructor"},
+		"no key":                {func() error { Define(Definition[struct{}]{Name: "k"}, some); return nil }, "needs a name and a key"},
+		"the engine's own kind": {func() error { Define(Definition[struct{}]{Name: job.SmokeKind, Key: d.Key}, some); return nil }, "engine's own"},
+		"no runner":             {func() error { _, err := Define(d, none).Start(t.Context(), services); return err }, "returned no runner"},
+		"zero kind":             {func() error { _, err := Kind{}.Start(t.Context(), services); return err }, "Define did not make"},
+		"zero services":         {func() error { _, err := Define(d, some).Start(t.Context(), Services{}); return err }, "use NewServices"},
 		"zero kind in a function": {func() error {
 			return inProcess(nil, func(any) {}).start(nil, []Kind{{}}, func(context.Context, []Kind) error { return nil })
 		}, "Define did not make"},

@@ -109,6 +109,7 @@ func (p process) start(args []string, kinds []Kind, function func(context.Contex
 }
 
 func (p process) worker(ctx context.Context, kinds []Kind) error {
+	kinds = withSmoke(kinds)
 	config, err := worker.ParseConfig(p.getenv)
 	if err != nil {
 		return err
@@ -158,6 +159,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 }
 
 func (p process) redrive(ctx context.Context, kinds []Kind) error {
+	kinds = withSmoke(kinds)
 	config, err := redrive.ParseConfig(p.getenv)
 	if err != nil {
 		return err

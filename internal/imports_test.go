@@ -19,12 +19,17 @@ import (
 // stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
 // part are the module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	// Only the doctor asks who is told of alarms, and what the caller may do.
+	"github.com/aws/aws-sdk-go-v2/service/sns": {"internal/doctor", "cmd/"},
+	"github.com/aws/aws-sdk-go-v2/service/iam": {"internal/doctor", "cmd/"},
+	"internal/doctor":                          {"cmd/"},
 	// Scheduler's client belongs to the package that creates schedules; awsclient builds it.
 	"github.com/aws/aws-sdk-go-v2/service/scheduler": {"internal/awsclient", "internal/schedule"},
-	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
+	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
+	"github.com/go-analyze/charts":                   {"cmd/"},
 	"charm.land":                                     {"cmd/"},
 	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
 	"functions":                                      {},
@@ -55,6 +60,7 @@ var mayNeed = map[string][]string{
 	"internal/version":            {},
 	"internal/memdb":              {},
 	"internal/capacity":           {},
+	"internal/doctor":             {"internal/topology"},
 	"internal/retry":              {"internal/job"},
 	"internal/ledger":             {"internal/job", "internal/retry"},
 	"internal/telemetry":          {"internal/job"},
@@ -149,7 +155,7 @@ var reaches = map[string][]string{
 	// It reads the queues by lanes, and the ledger by interfaces.
 	"internal/overview": {"cloudwatch", "dynamodb", "lambda", "sqs"},
 	// The last three sign in to AWS.
-	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "scheduler", "sqs", "sts", "signin", "sso", "ssooidc"},
+	"cmd/acklast": {"cloudwatch", "dynamodb", "iam", "lambda", "scheduler", "sns", "sqs", "sts", "signin", "sso", "ssooidc"},
 }
 
 // The engine and the command line tool import no kind, and only the clients that they use.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,9 @@ import (
 func newCapacity(a *app) *cobra.Command {
 	n := topology.Default()
 	in := capacity.Input{}
+	var fromStack bool
+	var window time.Duration
+	var plot string
 	c := &cobra.Command{
 		Use:   "capacity",
 		Short: "Plan a recovery: how much work there is, how fast a backlog may go",
@@ -24,18 +29,49 @@ Every attempt fails with the same probability and is retried up to --retries tim
 retries and redriven jobs on the recovery lane. An invocation takes a full batch and lasts as long as
 its slowest record. No lane and no provider is planned above 80 % of its capacity.
 
-If a plan is not possible, the answer says what would make it possible, and the exit code is 2. The command
-reads nothing from the stack: every number is an argument.`,
+If a plan is not possible, the answer says what would make it possible, and the exit code is 2. Every number is an
+argument. With --from-stack, numbers that you do not give come from CloudWatch, SQS and Lambda: arrivals and failures of
+the last --window, the worker's duration, batch size, caps, and the DLQ's depth and time to retention. --plot draws the
+backlog over time.`,
 		Example: `  acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000
-  acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000 --within 30m --quota 60`,
+  acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000 --within 30m --quota 60
+  acklast capacity --from-stack --within 2h --plot backlog.svg`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !drawable(plot) {
+				return refuse("--plot is %q, want a file that ends in .svg or .png", plot)
+			}
+			given := func(flag string) bool { return cmd.Flags().Changed(flag) }
+			var sources map[string]string
+			var missing []string
+			if fromStack {
+				if window < time.Minute {
+					return refuse("--window is %v, want at least a minute", window)
+				}
+				a.started = true
+				m, err := a.measure(cmd.Context(), window)
+				if err != nil {
+					return err
+				}
+				sources, missing = m.fill(&in, given)
+			} else {
+				missing = ungiven(given)
+			}
+			if len(missing) > 0 {
+				return refuse("not known: %s", strings.Join(missing, "; "))
+			}
 			p, err := capacity.New(in)
 			if err != nil {
 				return refuse("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 			}
 			a.started = true
-			if err := a.answer(p, func(w io.Writer) { printCapacity(w, p) }); err != nil {
+			if plot != "" {
+				if err := drawBacklog(plot, p); err != nil {
+					return err
+				}
+			}
+			r := capacityReport{Plan: p, Sources: sources, Plot: plot}
+			if err := a.answer(r, func(w io.Writer) { printCapacity(w, r) }); err != nil {
 				return err
 			}
 			if len(p.Refused) > 0 {
@@ -57,13 +93,40 @@ reads nothing from the stack: every number is an argument.`,
 	f.IntVar(&in.Backlog, "backlog", 0, "isolated jobs to bring back")
 	f.DurationVar(&in.Within, "within", 0, "time in which the backlog has to be done (default: no deadline)")
 	f.Float64Var(&in.Rate, "rate", 0, "redriven jobs per second (default: the largest safe rate)")
-	for _, required := range []string{"arrivals", "p50", "p95"} {
-		_ = c.MarkFlagRequired(required)
-	}
+	f.BoolVar(&fromStack, "from-stack", false, "take what is not given from CloudWatch, SQS and Lambda")
+	f.DurationVar(&window, "window", time.Hour, "with --from-stack: the time before now whose rates count")
+	f.StringVar(&plot, "plot", "", "file that gets a drawing of the backlog over time, .svg or .png")
 	return c
 }
 
-func printCapacity(w io.Writer, p capacity.Plan) {
+// capacityReport is the answer of capacity.
+type capacityReport struct {
+	capacity.Plan
+	// Sources says of each number that was read from the stack where it is from.
+	Sources map[string]string `json:"sources,omitempty"`
+	// Plot is the file that was drawn.
+	Plot string `json:"plot,omitzero"`
+}
+
+// ungiven names the required numbers that are not on the command line.
+func ungiven(given func(string) bool) (missing []string) {
+	for _, required := range []string{"arrivals", "p50", "p95"} {
+		if !given(required) {
+			missing = append(missing, "give --"+required+", or --from-stack")
+		}
+	}
+	return missing
+}
+
+func printCapacity(w io.Writer, r capacityReport) {
+	p := r.Plan
+	if len(r.Sources) > 0 {
+		row(w, "READ", "VALUE")
+		for _, name := range slices.Sorted(maps.Keys(r.Sources)) {
+			row(w, name, r.Sources[name])
+		}
+		say(w, "\n")
+	}
 	perSecond := func(v float64) string { return capacity.Rate(v) + "/s" }
 	load := func(name string, l capacity.Load) {
 		row(w, name, perSecond(l.Offered), perSecond(l.Capacity), capacity.Rate(100*l.Utilisation)+" %")

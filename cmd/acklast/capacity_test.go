@@ -1,9 +1,19 @@
 package main
 
 import (
+	"acklast/internal/capacity"
+	"acklast/internal/overview"
+	"acklast/internal/redrive"
+	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 )
 
 const usualCapacity = "capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000"
@@ -42,4 +52,145 @@ func TestAPlanThatIsNotPossibleIsRefused(t *testing.T) {
 	if got.Input.P50 != "100ms" || got.Input.Within != "10s" {
 		t.Errorf("input %+v", got.Input)
 	}
+}
+
+func TestCapacityNamesWhatIsNotKnown(t *testing.T) {
+	offline(t).refused(exitRefused, []string{"give --p50, or --from-stack", "give --p95"}, "capacity", "--arrivals", "40")
+}
+
+// The documented example is what the command prints.
+func TestTheDocumentedPlanIsCurrent(t *testing.T) {
+	text, err := os.ReadFile("../../docs/capacity.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "```sh\nacklast capacity ")
+	command, rest, also := strings.Cut(rest, "\n```")
+	_, rest, third := strings.Cut(rest, "```text\n")
+	want, _, last := strings.Cut(rest, "```")
+	if !ok || !also || !third || !last {
+		t.Fatal("docs/capacity.md has no command with its answer")
+	}
+	r := offline(t).run(append([]string{"capacity"}, strings.Fields(strings.ReplaceAll(command, "\\\n", " "))...)...)
+	if r.stdout != want {
+		t.Errorf("the command prints\n%s\nbut docs/capacity.md says\n%s", r.stdout, want)
+	}
+}
+
+func TestCapacityDrawsTheBacklog(t *testing.T) {
+	for suffix, begins := range map[string]string{".svg": "<svg", ".png": "\x89PNG"} {
+		file := filepath.Join(t.TempDir(), "backlog"+suffix)
+		offline(t).must(append(strings.Fields(usualCapacity+" --within 10m --plot"), file)...)
+		drawn, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(drawn), begins) {
+			t.Errorf("%s begins with %.8q", suffix, drawn)
+		}
+		if suffix == ".svg" {
+			contains(t, string(drawn), "Backlog over time", "3000 jobs at 82.3/s", "needed to meet the deadline")
+		}
+	}
+	offline(t).refused(exitRefused, []string{".svg or .png"}, append(strings.Fields(usualCapacity), "--plot", "backlog.gif")...)
+}
+
+// toldStack is a stack of which everything is known.
+func toldStack() measured {
+	from := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	return measured{
+		series: overview.Series{Source: overview.SourceCloudWatch, From: from, To: from.Add(time.Hour), Counts: map[overview.Name][]float64{
+			overview.Fresh: {36_000, 36_000}, overview.Retried: {8_000}, overview.Acknowledged: {74_000}, overview.Duplicates: {2_000},
+		}},
+		p50: 100 * time.Millisecond, p95: 400 * time.Millisecond, batch: 10, sourceCap: 50, recoveryCap: 5, backlog: 3000, left: 12 * time.Hour,
+	}
+}
+
+func TestAStackFillsInWhatIsNotGiven(t *testing.T) {
+	var in capacity.Input
+	sources, missing := toldStack().fill(&in, func(string) bool { return false })
+	want := capacity.Input{Arrivals: 20, Failing: 0.1, P50: 100 * time.Millisecond, P95: 400 * time.Millisecond,
+		Batch: 10, SourceCap: 50, RecoveryCap: 5, Backlog: 3000, Within: 12 * time.Hour}
+	if in != want {
+		t.Errorf("input %+v, want %+v", in, want)
+	}
+	if len(missing) > 0 {
+		t.Errorf("missing %q", missing)
+	}
+	for _, flag := range []string{"arrivals", "failing", "p50", "p95", "batch", "source-concurrency", "recovery-concurrency", "backlog", "within"} {
+		if sources[flag] == "" {
+			t.Errorf("the answer does not say where %s is from", flag)
+		}
+	}
+}
+
+func TestAGivenNumberOutranksTheStack(t *testing.T) {
+	in := capacity.Input{Arrivals: 7, Failing: 0.2, P50: 1, P95: 2, Batch: 3, SourceCap: 4, RecoveryCap: 5, Backlog: 6, Within: 7}
+	before := in
+	sources, missing := toldStack().fill(&in, func(string) bool { return true })
+	if in != before {
+		t.Errorf("input %+v, want %+v", in, before)
+	}
+	if len(sources)+len(missing) > 0 {
+		t.Errorf("sources %q, missing %q", sources, missing)
+	}
+}
+
+func TestWhatAStackDoesNotTellIsNamed(t *testing.T) {
+	m := measured{series: overview.Series{NoHistory: "no history here"}, noDuration: "no duration here", noMappings: "denied"}
+	_, missing := m.fill(&capacity.Input{}, func(string) bool { return false })
+	for _, want := range []string{"--arrivals: no history", "--failing: no history", "--p50: no duration", "--p95", "--batch: Lambda does not tell it: denied",
+		"--source-concurrency", "--recovery-concurrency"} {
+		if !strings.Contains(strings.Join(missing, "; "), want) {
+			t.Errorf("%q is not in %q", want, missing)
+		}
+	}
+}
+
+// cloudWatch answers with durations.
+type cloudWatch struct{ values map[string][]float64 }
+
+func (c cloudWatch) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
+	out := &cloudwatch.GetMetricDataOutput{}
+	for _, q := range in.MetricDataQueries {
+		out.MetricDataResults = append(out.MetricDataResults, cwtypes.MetricDataResult{Id: q.Id, Values: c.values[*q.MetricStat.Stat]})
+	}
+	return out, nil
+}
+
+func TestTheWorkersDurations(t *testing.T) {
+	p50, p95, err := durations(t.Context(), cloudWatch{map[string][]float64{"p50": {80.5}, "p95": {300}}}, "s-worker", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 80500 * time.Microsecond; p50 != want {
+		t.Errorf("p50 = %v, want %v", p50, want)
+	}
+	if want := 300 * time.Millisecond; p95 != want {
+		t.Errorf("p95 = %v, want %v", p95, want)
+	}
+	if _, _, err := durations(t.Context(), cloudWatch{}, "s-worker", time.Now(), time.Hour); err == nil {
+		t.Error("an idle worker has durations")
+	}
+}
+
+// On the embedded AWS without a worker there are no attempts, no durations and no mappings. Each flag is named.
+func TestCapacityFromAStackWithoutAWorker(t *testing.T) {
+	c, _ := embedded(t)
+	r := c.run("capacity", "--from-stack")
+	if r.code != exitRefused {
+		t.Errorf("exit code %d, want %d", r.code, exitRefused)
+	}
+	contains(t, r.stderr, "give --failing: no attempt was made", "give --batch: Lambda does not tell it", "give --p50: CloudWatch on AWS only")
+}
+
+// A plan's time is that of the same calculation.
+func TestARedrivePlanShowsTheSameTime(t *testing.T) {
+	var out strings.Builder
+	printPlan(&out, redrive.Plan{Actions: map[redrive.Action]int{redrive.Redrive: 3000}, RatePerSecond: 7}, time.Now())
+	want := rough(capacity.Drain(3000, 7))
+	if want != "7m9s" {
+		t.Fatalf("3000 jobs at 7 a second take %s", want)
+	}
+	contains(t, out.String(), "7 per second, about "+want+" after the canary")
 }

@@ -28,6 +28,8 @@ const (
 	exitUnwell
 	// exitInterrupted: a redrive's process ended without a report; the run can be continued.
 	exitInterrupted
+	// exitUnsure: doctor found nothing, and could not make every check.
+	exitUnsure
 )
 
 func main() {

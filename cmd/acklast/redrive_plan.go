@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"acklast/internal/capacity"
 	"acklast/internal/redrive"
 )
 
@@ -128,7 +129,7 @@ func printPlan(w io.Writer, p redrive.Plan, now time.Time) {
 	rate, takes := "none", "as fast as it goes"
 	if p.RatePerSecond > 0 {
 		rate = fmt.Sprintf("%d per second", p.RatePerSecond)
-		takes = "about " + (time.Duration(p.Actions[redrive.Redrive]/p.RatePerSecond+1) * time.Second).String()
+		takes = "about " + rough(capacity.Drain(p.Actions[redrive.Redrive], float64(p.RatePerSecond)))
 	}
 	row(w, "canary", strings.Trim(fmt.Sprint(p.Stages), "[]")+" jobs, judged before the rest")
 	row(w, "rate", fmt.Sprintf("%s, %s after the canary", rate, takes))

@@ -50,7 +50,8 @@ writes anything, it prints the place on standard error.
 
 The answer goes to standard output, as a table or with --output json; everything else goes to
 standard error. The exit code is 0 if all went well, 1 if the command failed, 2 if the command line,
-its input or the present state does not allow it, and 3 if a redrive was stopped by a condition.
+its input or the present state does not allow it, 3 if a redrive was stopped by a condition, and 6 if doctor could not
+make a check.
 
 Shell completion: "acklast completion bash|zsh|fish|powershell" prints the script, for example
   source <(acklast completion bash)`,
@@ -83,9 +84,11 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newLocal(a),
 		newDemo(a),
 		newSend(a),
+		newSmoke(a),
 		newJob(a),
 		newStatus(a),
 		newWatch(a),
+		newDoctor(a),
 		newCapacity(a),
 		newPause(a),
 		newResume(a),

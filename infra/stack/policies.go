@@ -100,6 +100,8 @@ func (st *Stack) operateStatements() []awsiam.PolicyStatement {
 		// Pausing a lane is an operator's first answer to a bad deployment.
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:UpdateEventSourceMapping"),
+		// "acklast smoke" sends jobs of the engine's own kind. SQS has no condition on what a message contains.
+		statement(on(st.queues.source), "sqs:SendMessage"),
 	)
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
@@ -155,6 +157,8 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		statement([]*string{st.worker.fn.FunctionArn(), st.redrive.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:GetEventSourceMapping"),
+		// Whether Lambda stops the worker's hops as a recursive loop.
+		statement([]*string{st.worker.fn.FunctionArn()}, "lambda:GetFunctionRecursionConfig"),
 		statement([]*string{st.worker.logs.LogGroupArn(), st.redrive.logs.LogGroupArn()},
 			"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
 		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
@@ -163,6 +167,9 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
 			// Mappings are found by their queue.
 			"lambda:ListEventSourceMappings",
+			// The doctor: the account's quota, who is told by topics that may not be the stack's, and what the caller
+			// may do, who is nobody that this stack knows.
+			"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy",
 			// Schedules are listed by their group, which is no resource of that action.
 			"scheduler:ListSchedules"),
 		statement(st.scheduleARNs(), "scheduler:GetSchedule"),

@@ -191,7 +191,9 @@ var mayRead = slices.Concat(
 	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
-	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery", "lambda:ListEventSourceMappings"),
+	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery", "lambda:ListEventSourceMappings",
+		"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy"),
+	grid("lambda:function:acklast-worker", "lambda:GetFunctionRecursionConfig"),
 	grid("cloudwatch:dashboard/acklast-eu-central-1", "cloudwatch:GetDashboard"),
 	grid("*", "scheduler:ListSchedules"),
 	grid("scheduler:schedule/acklast-scheduled/*", "scheduler:GetSchedule"),
@@ -220,6 +222,7 @@ func TestPeopleMay(t *testing.T) {
 		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on the switch alone, see below
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
+		grid("sqs:acklast-source", "sqs:SendMessage"), // for acklast smoke
 	))
 }
 

@@ -152,11 +152,43 @@ func New(in Input) (Plan, error) {
 		p.Rate = in.Rate
 	}
 	if in.Backlog > 0 && p.Rate > 0 {
-		p.DrainSeconds = float64(in.Backlog) / p.Rate
-		p.Drain = seconds(p.DrainSeconds)
+		p.Drain = Drain(in.Backlog, p.Rate)
+		p.DrainSeconds = p.Drain.Seconds()
 	}
 	p.judge()
 	return p, nil
+}
+
+// Drain is the time that a backlog needs at a rate of jobs per second, which has to be above 0.
+func Drain(backlog int, rate float64) time.Duration { return seconds(float64(backlog) / rate) }
+
+// Point is the backlog at a time after the redrive's start.
+type Point struct {
+	At   time.Duration
+	Left float64
+	// Needed is the backlog of a redrive that ends at the deadline; it is 0 if there is no deadline.
+	Needed float64
+}
+
+// idle is how long a curve is if nothing drains and nothing has a deadline.
+const idle = time.Hour
+
+// Curve returns the backlog over time in equal steps, until it is drained and past its deadline.
+func (p Plan) Curve(steps int) []Point {
+	in := p.Input
+	end := max(p.Drain, in.Within)
+	if end == 0 {
+		end = idle
+	}
+	points := make([]Point, steps+1)
+	for i := range points {
+		at := time.Duration(float64(end) * float64(i) / float64(steps))
+		points[i] = Point{At: at, Left: max(0, float64(in.Backlog)-p.Rate*at.Seconds())}
+		if in.Within > 0 {
+			points[i].Needed = max(0, float64(in.Backlog)*(1-at.Seconds()/in.Within.Seconds()))
+		}
+	}
+	return points
 }
 
 // judge says why a plan is not possible, and what would make it possible.
@@ -176,6 +208,12 @@ func (p *Plan) judge() {
 		refuse("fresh jobs alone make %s attempts a second, but the provider allows %s", Rate(p.Work), Rate(in.Quota))
 	}
 	if in.Backlog == 0 {
+		if p.Recovery.Utilisation > 1 {
+			need("a recovery concurrency of at least %d", in.concurrencyFor(p.Recovery.Offered))
+		}
+		if p.Provider != nil && p.Provider.Utilisation > 1 {
+			need("a provider quota of at least %s attempts a second", Rate(p.Work/Utilisation))
+		}
 		return
 	}
 	// The wanted rate is the given one, or the rate that the backlog needs to meet its deadline.

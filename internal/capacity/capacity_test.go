@@ -106,6 +106,14 @@ func TestWhatAPlanNeedsMakesItPossible(t *testing.T) {
 			func(in *Input) { in.Arrivals, in.Failing, in.SourceCap = 100, 0, 2 }, "fresh jobs arrive at", "a source concurrency of at least",
 			func(in *Input, _ Plan) { in.SourceCap = in.concurrencyFor(100) },
 		},
+		"more retries than the recovery lane does, without a backlog": {
+			func(in *Input) { in.Backlog, in.Failing, in.RecoveryCap = 0, 0.9, 1 }, "retries of fresh jobs alone", "a recovery concurrency of at least",
+			func(in *Input, p Plan) { in.RecoveryCap = in.concurrencyFor(p.Recovery.Offered) },
+		},
+		"more attempts than the provider allows, without a backlog": {
+			func(in *Input) { in.Backlog, in.Quota = 0, 10 }, "the provider allows", "a provider quota of at least",
+			func(in *Input, p Plan) { in.Quota = p.Work / Utilisation },
+		},
 	} {
 		in := usual()
 		tt.change(&in)
@@ -123,6 +131,40 @@ func TestWhatAPlanNeedsMakesItPossible(t *testing.T) {
 		if p, err = New(in); err != nil || len(p.Refused) != 0 {
 			t.Errorf("%s: still refused: %q, %v", name, p.Refused, err)
 		}
+	}
+}
+
+// The curve begins with the backlog, is empty at the time that the plan tells, and keeps to the simulation between.
+func TestTheCurveFollowsThePlan(t *testing.T) {
+	in := usual()
+	in.Within = 2 * time.Minute
+	p, err := New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curve := p.Curve(120)
+	near(t, "the backlog at the start", curve[0].Left, 3000, 1e-9)
+	near(t, "the end of the curve", curve[120].At.Seconds(), 120, 1e-9)
+	for _, point := range curve {
+		if point.At >= p.Drain && point.Left > 1e-6 {
+			t.Errorf("%v of the backlog is left after %v, but it drains in %v", point.Left, point.At, p.Drain)
+		}
+		if point.At < p.Drain && point.Left <= 0 {
+			t.Errorf("nothing is left after %v, but it drains in %v", point.At, p.Drain)
+		}
+	}
+	near(t, "the half of the deadline's line", curve[60].Needed, 1500, 1e-9)
+}
+
+func TestACurveOfAStandstillStaysLevel(t *testing.T) {
+	in := usual()
+	in.Quota = 10
+	p, err := New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, point := range p.Curve(4) {
+		near(t, "the backlog", point.Left, 3000, 1e-9)
 	}
 }
 

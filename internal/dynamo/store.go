@@ -315,13 +315,26 @@ type write struct {
 func newWrite() *write { return &write{names: map[string]string{}, values: item{}} }
 
 func (w *write) name(attribute string) string {
-	w.names["#"+attribute] = attribute
-	return "#" + attribute
+	placeholder := "#" + placeholderOf(attribute)
+	w.names[placeholder] = attribute
+	return placeholder
+}
+
+// placeholderOf makes a placeholder's name of an attribute's. DynamoDB allows only ASCII letters, digits and underscores
+// there, while a name that ends in a token has hyphens. A write has one such name at most.
+func placeholderOf(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, name)
 }
 
 func (w *write) value(placeholder string, v types.AttributeValue) string {
-	w.values[":"+placeholder] = v
-	return ":" + placeholder
+	placeholder = ":" + placeholderOf(placeholder)
+	w.values[placeholder] = v
+	return placeholder
 }
 
 func (w *write) set(attribute string, v types.AttributeValue) {

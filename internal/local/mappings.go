@@ -17,7 +17,13 @@ type mapping struct {
 	FunctionArn    string
 	State          string
 	BatchSize      int
+	// FunctionResponseTypes and ScalingConfig are what the pollers do.
+	FunctionResponseTypes []string
+	ScalingConfig         scaling
 }
+
+// scaling is a mapping's cap.
+type scaling struct{ MaximumConcurrency int }
 
 // mappings serves the part of Lambda's API that controls the pollers: it lists, enables and disables event
 // source mappings. The engine does not know our pollers, so it cannot answer. Thus a lane is paused here as it
@@ -60,7 +66,8 @@ func (e *Environment) mapping(lane job.Queue) mapping {
 	}
 	return mapping{
 		UUID: string(lane), EventSourceArn: arn, State: state, BatchSize: e.pollers[lane].batch,
-		FunctionArn: "arn:aws:lambda:" + Region + ":000000000000:function:" + e.names.WorkerFunction,
+		FunctionArn:           "arn:aws:lambda:" + Region + ":000000000000:function:" + e.names.WorkerFunction,
+		FunctionResponseTypes: []string{"ReportBatchItemFailures"}, ScalingConfig: scaling{cap(e.pollers[lane].slots)},
 	}
 }
 

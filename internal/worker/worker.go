@@ -331,13 +331,16 @@ func (h *Handler) conclude(ctx context.Context, steps []*step) (events.SQSEventR
 		requestID = lc.AwsRequestID
 	}
 	reported := map[string]bool{}
-	left, nameless := 0, false
+	left, counted, nameless := 0, 0, false
 	for _, s := range steps {
 		h.observe(ctx, requestID, s)
 		if s.outcome != job.Left {
 			continue
 		}
 		left++
+		if s.Envelope.Kind != job.SmokeKind {
+			counted++
+		}
 		if s.ID == "" {
 			nameless = true
 		} else if !reported[s.ID] {
@@ -345,7 +348,7 @@ func (h *Handler) conclude(ctx context.Context, steps []*step) (events.SQSEventR
 			response.BatchItemFailures = append(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: s.ID})
 		}
 	}
-	h.metrics.BatchFailures(left)
+	h.metrics.BatchFailures(counted)
 	if err := h.metrics.Flush(); err != nil {
 		h.log.Warn("metrics not written", telemetry.KeyError, err.Error())
 	}
@@ -381,7 +384,10 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 			o.Lateness = max(now.Sub(deadline), 0)
 		}
 	}
-	h.metrics.Observe(o)
+	// A check of the stack is no work: its jobs stay out of all counts, and so out of the alarms on them.
+	if kind != job.SmokeKind {
+		h.metrics.Observe(o)
+	}
 
 	level := slog.LevelInfo
 	switch s.outcome {
