@@ -38,7 +38,8 @@ var mayUse = map[string][]string{
 	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/"},
 	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":                                {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":                               {".", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":                               {".", "internal/console", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/console":                               {"cmd/"},
 	"internal/effect":                                {"."},
 	"internal/memdb":                                 {"."},
 	"internal/kinds":                                 {"internal/kinds", "functions/", "internal/demo", "infra"},
@@ -62,6 +63,7 @@ var mayNeed = map[string][]string{
 	"internal/lanes":              {"internal/job", "internal/retry", "internal/topology"},
 	"internal/schedule":           {"internal/job", "internal/topology"},
 	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
+	"internal/console":            {"internal/capacity", "internal/job", "internal/ledger", "internal/redrive", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},
 }
