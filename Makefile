@@ -73,6 +73,10 @@ synth: node_modules/.package-lock.json ## Synthesise the stack and check it agai
 deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your credentials (ARGS="-c acklast:...")
 	@$(CDK) deploy $(ARGS)
 
+.PHONY: destroy
+destroy: node_modules/.package-lock.json ## Delete the stack, unless jobs wait in EventBridge Scheduler (ARGS="-c ...")
+	@$(QUIET) $(GO) run ./infra/teardown node_modules/.bin/cdk $(ARGS)
+
 .PHONY: test-engines
 test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, replay the permissions, take a copy over (needs Python)
 	@scripts/timed.sh "adoption" $(GO) test -tags adoption -count 1 -timeout 20m ./internal -run '^TestAdopt'

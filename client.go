@@ -19,6 +19,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
+	"acklast/internal/redrive"
 	"acklast/internal/schedule"
 	"acklast/internal/topology"
 )
@@ -42,16 +43,18 @@ var (
 )
 
 // Client is the producer's side of a stack: it sends jobs and cancels them. It may be used concurrently.
-// It needs sqs:GetQueueUrl and sqs:SendMessage on the source queue for Send, and dynamodb:GetItem and
-// dynamodb:UpdateItem on the ledger's table for Cancel. With scheduler:DeleteSchedule on the stack's group,
-// Cancel also deletes the schedule of a job that is due far ahead.
+// It needs sqs:GetQueueUrl and sqs:SendMessage on the source queue for Send. Cancel needs dynamodb:GetItem and
+// dynamodb:UpdateItem on the ledger's table, and dynamodb:UpdateItem on the operations table for the keys that the
+// stack's policy "cancellers" names. With scheduler:DeleteSchedule on the stack's group, Cancel also deletes the
+// schedule of a job that is due far ahead.
 type Client struct {
 	names topology.Names
 	sqs   *sqs.Client
 	db    *dynamodb.Client
 	store *dynamo.Store
-	// schedules deletes the schedule of a job that is cancelled.
+	// schedules deletes the schedule of a job that is cancelled, audit keeps who cancelled it.
 	schedules *schedule.Client
+	audit     *redrive.Store
 	options   ClientOptions
 
 	mu    sync.Mutex
@@ -77,6 +80,7 @@ func NewClient(cfg aws.Config, stack string, options ...func(*ClientOptions)) *C
 		names: names, sqs: awsclient.SQS(cfg), db: db, options: o,
 		schedules: schedule.New(awsclient.Scheduler(cfg), schedule.Target{Group: names.ScheduleGroup}),
 		store:     dynamo.New(db, names.LedgerTable, dynamo.Options{Now: o.Now}),
+		audit:     redrive.NewStore(db, names.OperationsTable),
 	}
 }
 
@@ -251,7 +255,9 @@ func (e *CancelError) Error() string {
 func (e *CancelError) Unwrap() error { return e.Err }
 
 // Cancel ends a job with the outcome "cancelled", before its first delivery or between two attempts. A delivery
-// that comes later finds the job ended and does nothing. Repeating a cancellation is safe. A job that waits in
+// that comes later finds the job ended and does nothing. Who cancelled it, and why, is kept with the job's entry
+// and in the audit ("acklast audit KEY"). Repeating a cancellation is safe, and writes a line of the audit that is
+// missing. A job that waits in
 // EventBridge Scheduler has its schedule deleted, if the client may do that.
 //
 // Cancel refuses a job that has ended with another outcome, is claimed by a delivery, or may have had its
@@ -275,14 +281,14 @@ func (c *Client) Cancel(ctx context.Context, key string, by Cancellation) error 
 	e, err := c.store.Update(ctx, key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return rules.Cancel(e, d, decision)
 	})
-	var running *ledger.NotYetError
-	if cancelled := e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled; cancelled && e.ScheduleName != "" {
+	cancelled, ok := e.Cancellation()
+	if ok && e.ScheduleName != "" {
 		// If the schedule stays, its firing finds the job ended.
 		_ = c.schedules.Delete(ctx, e.ScheduleName)
 	}
+	var running *ledger.NotYetError
 	switch {
-	case errors.Is(err, ledger.ErrFinal) && e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled:
-		return nil
+	case errors.Is(err, ledger.ErrFinal) && ok:
 	case errors.Is(err, ledger.ErrFinal):
 		return &CancelError{Key: key, Err: ErrEnded, Outcome: e.Outcome}
 	case errors.As(err, &running):
@@ -291,6 +297,9 @@ func (c *Client) Cancel(ctx context.Context, key string, by Cancellation) error 
 		return &CancelError{Key: key, Err: ErrUnresolved}
 	case err != nil:
 		return fmt.Errorf("cancel %s: %w", key, clientError(err))
+	}
+	if err := c.audit.RecordCancel(ctx, key, cancelled, c.options.Now().Add(topology.DefaultRedrive().Retention)); err != nil {
+		return fmt.Errorf("cancel %s: the job is cancelled, but its line of the audit is missing; repeat it: %w", key, clientError(err))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
@@ -21,6 +22,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/local/faults"
 	"acklast/internal/topology"
 )
 
@@ -209,6 +211,15 @@ func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 			t.Errorf("%s = %v, want %v", what, pair[0], pair[1])
 		}
 	}
+	audit, err := s.client.DynamoDB().Scan(t.Context(), &dynamodb.ScanInput{TableName: &s.names.OperationsTable})
+	if err != nil || len(audit.Items) != 1 {
+		t.Fatalf("the audit has %d lines, %v, want 1", len(audit.Items), err)
+	}
+	for _, want := range []string{`"what":"cancelled"`, `"by":"shop"`, `"reason":"order withdrawn"`, `"job":"` + key + `"`} {
+		if doc := audit.Items[0]["doc"].(*types.AttributeValueMemberS).Value; !strings.Contains(doc, want) {
+			t.Errorf("the audit's line has no %s: %s", want, doc)
+		}
+	}
 	t.Run("a late delivery is a duplicate", func(t *testing.T) {
 		ran := 0
 		kind := acklast.Define(acklast.Definition[order]{
@@ -240,6 +251,39 @@ func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 			t.Errorf("Transact(Runnable) = %v, want a RefusedError", err)
 		}
 	})
+}
+
+// A cancellation whose line of the audit was not written says so. Repeating it writes the line.
+func TestCancelIsAuditedWhenRepeated(t *testing.T) {
+	s := newStack(t)
+	proxy := faults.New(aws.ToString(s.cfg.BaseEndpoint))
+	t.Cleanup(proxy.Close)
+	cfg := s.cfg.Copy()
+	cfg.BaseEndpoint = aws.String(proxy.URL())
+	client := acklast.NewClient(cfg, s.names.Stack, func(o *acklast.ClientOptions) { o.Now = func() time.Time { return now } })
+	key, err := acklast.Key("order.close", "o-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Add(faults.Rule{Operation: "UpdateItem", Match: func(body []byte) bool { return strings.Contains(string(body), s.names.OperationsTable) },
+		Fault: faults.Error(400, "AccessDeniedException", "no")})
+	by := acklast.Cancellation{By: "shop", Reason: "order withdrawn"}
+	if err := client.Cancel(t.Context(), key, by); err == nil || !strings.Contains(err.Error(), "its line of the audit is missing") {
+		t.Errorf("Cancel() = %v, want the missing line", err)
+	}
+	if e, err := s.store.Get(t.Context(), key); err != nil || e.Outcome != ledger.Cancelled {
+		t.Errorf("the job is %q, %v, want it cancelled", e.Outcome, err)
+	}
+	if err := s.client.Cancel(t.Context(), key, acklast.Cancellation{By: "later", Reason: "again"}); err != nil {
+		t.Fatal(err)
+	}
+	audit, err := s.client.DynamoDB().Scan(t.Context(), &dynamodb.ScanInput{TableName: &s.names.OperationsTable})
+	if err != nil || len(audit.Items) != 1 {
+		t.Fatalf("the audit has %d lines, %v, want 1", len(audit.Items), err)
+	}
+	if doc := audit.Items[0]["doc"].(*types.AttributeValueMemberS).Value; !strings.Contains(doc, `"by":"shop"`) {
+		t.Errorf("the line does not name the first one: %s", doc)
+	}
 }
 
 func TestCancelIsRefused(t *testing.T) {

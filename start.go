@@ -144,6 +144,7 @@ func (p process) worker(ctx context.Context, kinds []Kind) error {
 		Exit: func() { os.Exit(0) },
 	})
 	started(log, "worker", running...)
+	handler.Prepare(ctx)
 	p.serve(handler.Invoke)
 	return nil
 }

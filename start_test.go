@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -41,6 +43,28 @@ func TestTheWorkerServesABatchHandler(t *testing.T) {
 	}).worker(t.Context(), nil)
 	if err != nil || !served {
 		t.Errorf("worker() = %v, served a batch handler: %v", err, served)
+	}
+}
+
+// A connection and credentials are there before the first message is.
+func TestTheWorkerCallsDynamoDBBeforeItServes(t *testing.T) {
+	var calls []string
+	tables := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls = append(calls, r.Header.Get("X-Amz-Target"))
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer tables.Close()
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": tables.URL, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"} {
+		t.Setenv(name, value)
+	}
+	err := inProcess(workerEnvironment(), func(any) {
+		if len(calls) != 1 || !strings.HasSuffix(calls[0], ".GetItem") {
+			t.Errorf("%q before it serves, want one GetItem", calls)
+		}
+	}).worker(t.Context(), nil)
+	if err != nil {
+		t.Error(err)
 	}
 }
 

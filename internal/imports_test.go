@@ -19,7 +19,7 @@ import (
 // stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
 // part are the module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	// Scheduler's client belongs to the package that creates schedules; awsclient builds it.
 	"github.com/aws/aws-sdk-go-v2/service/scheduler": {"internal/awsclient", "internal/schedule"},
 	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
@@ -34,12 +34,13 @@ var mayUse = map[string][]string{
 	"internal/local/faults":                          {"internal/demo"},
 	"internal/local/fakeprovider":                    {"internal/demo", "internal/local", "cmd/"},
 	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
-	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/demo", "cmd/"},
-	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/"},
-	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/overview", "internal/demo", "cmd/"},
+	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/", "infra/teardown"},
+	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/worker":                                {".", "internal/local", "internal/demo", "cmd/", "infra/"},
-	"internal/redrive":                               {".", "internal/console", "internal/local", "internal/demo", "cmd/", "infra/"},
+	"internal/redrive":                               {".", "internal/console", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},
 	"internal/console":                               {"cmd/"},
+	"internal/overview":                              {"cmd/"},
 	"internal/effect":                                {"."},
 	"internal/memdb":                                 {"."},
 	"internal/kinds":                                 {"internal/kinds", "functions/", "internal/demo", "infra"},
@@ -64,6 +65,7 @@ var mayNeed = map[string][]string{
 	"internal/schedule":           {"internal/job", "internal/topology"},
 	"internal/dynamo":             {"internal/job", "internal/ledger", "internal/retry", "internal/topology"},
 	"internal/console":            {"internal/capacity", "internal/job", "internal/ledger", "internal/redrive", "internal/topology"},
+	"internal/overview":           {"internal/job", "internal/lanes", "internal/ledger", "internal/redrive", "internal/telemetry", "internal/topology"},
 	"functions/worker":            {".", "internal/kinds"},
 	"functions/redrive":           {".", "internal/kinds"},
 }
@@ -145,6 +147,8 @@ func allowed(users []string, name string) bool {
 var reaches = map[string][]string{
 	"internal/worker":  {"scheduler", "sqs"},
 	"internal/redrive": {"dynamodb", "sqs"},
+	// It reads the queues by lanes, and the ledger by interfaces.
+	"internal/overview": {"cloudwatch", "dynamodb", "lambda", "sqs"},
 	// The last three sign in to AWS.
 	"cmd/acklast": {"cloudwatch", "dynamodb", "lambda", "scheduler", "sqs", "sts", "signin", "sso", "ssooidc"},
 }

@@ -49,9 +49,9 @@ whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
 packages() {
 	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
-		nice -n 10 "$go" test ./internal/worker # its memory tests, and all of its stories, without the race detector's own costs
+		nice -n 10 "$go" test ./internal/worker ./internal/redrive # memory tests, and all stories and seeds, without the race detector's own costs
 }
-stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
+stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && GOGC=400 nice -n 10 "$go" test -timeout 20m ./infra/...; } # templates are garbage: collect it less often
 
 echo "Testing: the whole system, every package, the CDK stack, beside each other; each reports when it ends."
 echo "The first time this compiles the embedded AWS and the CDK, which takes some minutes on two cores."

@@ -15,7 +15,7 @@ func newAudit(a *app) *cobra.Command {
 		Use:   "audit JOB|RUN|PLAN",
 		Short: "Say who did what with a job, a run or a plan",
 		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
-(what the newest 50 runs and discards did with it, and who decided it). With --body and a discard's id (d-...), print
+(what the newest 50 runs and discards did with it, who decided and who cancelled it). With --body and a discard's id (d-...), print
 the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3

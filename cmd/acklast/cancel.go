@@ -7,12 +7,15 @@ import (
 	"io"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/redrive"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 // cancelReport is the answer of cancel.
@@ -35,8 +38,8 @@ job ended and does nothing. If the job waits in EventBridge Scheduler, its sched
 does nothing.
 
 Cancel refuses a job that has ended, that a delivery holds, or that may have had its effect outside the
-database. Who cancelled it, and why, stays with the job's entry: "acklast job" shows it. To move a job to another
-time, cancel it and send it again with a new version in its key.`,
+database. Who cancelled it, and why, stays with the job's entry ("acklast job" shows it) and in the audit ("acklast
+audit"). To move a job to another time, cancel it and send it again with a new version in its key.`,
 		Example: `  acklast cancel reminder.send/renewal-1042/email/v3 --reason 'the customer left'
   acklast cancel reminder.send/renewal-1042/email/v3 --not-before 2027-06-01T08:00:00Z --reason 'the customer left'`,
 		Args: cobra.ExactArgs(1),
@@ -69,14 +72,14 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 	}
 	a.announce(ctx, g.target)
 	decision := ledger.Decision{At: a.now(), By: job.SafeText(g.name(ctx, w)), Reason: job.SafeText(w.reason)}
-	rules := ledger.Rules{Retention: topology.Default().LedgerRetention}
+	rules := ledger.Rules{Retention: g.retention(ctx)}
 	e, err := g.ledger().Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return rules.Cancel(e, d, decision)
 	})
 	var running *ledger.NotYetError
-	again := errors.Is(err, ledger.ErrFinal) && e.Status == ledger.Terminal && e.Outcome == ledger.Cancelled
+	cancelled, ok := e.Cancellation()
 	switch {
-	case err == nil, again:
+	case err == nil, errors.Is(err, ledger.ErrFinal) && ok:
 	case errors.Is(err, ledger.ErrFinal):
 		return refuse("%s has ended: %s, %s", d.Key, e.Status, e.Outcome)
 	case errors.As(err, &running):
@@ -93,10 +96,32 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 			r.Schedule = "left: " + reason(err)
 		}
 	}
+	audit := redrive.NewStore(g.db, g.names.OperationsTable)
+	if err := audit.RecordCancel(ctx, d.Key, cancelled, a.now().Add(topology.DefaultRedrive().Retention)); err != nil {
+		return fmt.Errorf("%s is cancelled, but its line of the audit is missing; repeat the command: %w", d.Key, g.explain(err))
+	}
 	return a.answer(r, func(w io.Writer) {
 		say(w, "%s is cancelled and will not run.\n", plain(r.Job))
 		if r.Schedule != "" {
 			say(w, "%s\n", plain(fmt.Sprintf("Its schedule is %s.", r.Schedule)))
 		}
 	})
+}
+
+// retention is how long the stack keeps an entry after its job has ended, as the worker has it.
+func (g *governor) retention(ctx context.Context) time.Duration {
+	out, err := g.lambda.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &g.names.WorkerFunction})
+	if err == nil && out.Environment == nil {
+		err = errors.New("the worker has no settings")
+	}
+	var kept time.Duration
+	if err == nil {
+		kept, err = time.ParseDuration(out.Environment.Variables[worker.EnvLedgerRetention])
+	}
+	if err != nil {
+		kept = topology.Default().LedgerRetention
+		say(g.stderr, "Note: the stack's ledgerRetention is not known, so the entry is kept for the default of %d days after its end: %s\n",
+			kept/(24*time.Hour), plain(reason(err)))
+	}
+	return kept
 }

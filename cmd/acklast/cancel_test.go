@@ -1,14 +1,22 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local"
+	"acklast/internal/overview"
+	"acklast/internal/redrive"
 	"acklast/internal/schedule"
+	"acklast/internal/worker"
 )
 
 // scheduled lets the expiry of r-1 wait in Scheduler for a year. It returns the job, its time and the client of the
@@ -35,7 +43,7 @@ func TestJobThatWaitsInTheScheduler(t *testing.T) {
 	d, due, _ := scheduled(t, aws)
 	contains(t, squeezed(c.must("job", d.Key).stdout), "scheduled until "+stamp(due)+" (in ", "schedule name-"+aws.Names().Stack+"\n",
 		"waits in EventBridge Scheduler")
-	r := decode[statusReport](t, c.must("status", "--output", "json"))
+	r := decode[overview.Snapshot](t, c.must("status", "--output", "json"))
 	if r.InScheduler != 1 || r.MoreInScheduler {
 		t.Errorf("status counts %d jobs in the scheduler, more %v, want 1", r.InScheduler, r.MoreInScheduler)
 	}
@@ -73,6 +81,51 @@ func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 	if r.Schedule != "" {
 		t.Errorf("the schedule is %q, want none", r.Schedule)
 	}
+}
+
+// The entry is kept as long as the worker keeps its own.
+func TestCancelKeepsTheEntryAsTheStackDoes(t *testing.T) {
+	c, aws := embedded(t)
+	args := []string{"cancel", "reservation.expire/r-9/hold-1", "--reason", "left", "--output", "json"}
+	contains(t, c.must(args...).stderr, "ledgerRetention is not known", "default of 45 days")
+	const kept = 90 * 24 * time.Hour
+	_, err := lambda.NewFromConfig(aws.AWSConfig()).CreateFunction(t.Context(), &lambda.CreateFunctionInput{
+		FunctionName: new(aws.Names().WorkerFunction), Role: new("arn:aws:iam::000000000000:role/r"), Runtime: types.RuntimeProvidedal2023, Handler: new("bootstrap"),
+		Code: &types.FunctionCode{ZipFile: []byte{}}, Environment: &types.Environment{Variables: map[string]string{worker.EnvLedgerRetention: kept.String()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args[1] = "reservation.expire/r-9/hold-2"
+	before := time.Now()
+	got := c.must(args...)
+	if strings.Contains(got.stderr, "not known") {
+		t.Errorf("the setting is not known: %s", got.stderr)
+	}
+	if ttl := decode[cancelReport](t, got).Entry.TTL; ttl.Before(before.Add(kept).Truncate(time.Second)) || ttl.After(time.Now().Add(kept+time.Second)) {
+		t.Errorf("the entry goes at %v, want %v after %v", ttl, kept, before)
+	}
+}
+
+func TestCancelIsAudited(t *testing.T) {
+	c, aws := embedded(t)
+	const key = "reservation.expire/r-9/hold-1"
+	c.must("cancel", key, "--by", "ann", "--reason", "the customer left")
+	table := redrive.NewStore(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().OperationsTable)
+	var lines []string
+	for shard := range 16 {
+		err := table.Query(t.Context(), fmt.Sprintf("audit#cancels#%02d", shard), key+"#", func(r redrive.Record) error {
+			lines = append(lines, string(r.Doc))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(lines) != 1 {
+		t.Fatalf("the audit has %d lines, want 1: %q", len(lines), lines)
+	}
+	contains(t, lines[0], `"what":"cancelled"`, `"by":"ann"`, `"reason":"the customer left"`, `"job":"`+key+`"`)
 }
 
 func TestCancelRefuses(t *testing.T) {

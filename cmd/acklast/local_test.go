@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"acklast/internal/local"
+	"acklast/internal/overview"
 )
 
 // running is an "acklast local" that is ready.
@@ -155,7 +156,7 @@ func TestLocalJSONAndPause(t *testing.T) {
 	r.env["AWS_ENDPOINT_URL"] = got.Endpoint
 	r.must("send", expiry("r-1"))
 	time.Sleep(500 * time.Millisecond)
-	if s := decode[statusReport](t, r.must("status", "--output", "json")).Lanes[0]; s.Ready != 1 || s.InFlight != 0 {
+	if s := decode[overview.Snapshot](t, r.must("status", "--output", "json")).Lanes[0]; s.Ready != 1 || s.InFlight != 0 {
 		t.Errorf("a paused lane was received from: %+v", s)
 	}
 	// The lane is resumed by the same command as on AWS. Then the job is received; its hold does not exist.
@@ -163,7 +164,7 @@ func TestLocalJSONAndPause(t *testing.T) {
 		t.Errorf("resumed: %+v", l)
 	}
 	eventually(t, 20*time.Second, func() bool {
-		return decode[statusReport](t, r.must("status", "--output", "json")).DLQ.Isolated == 1
+		return decode[overview.Snapshot](t, r.must("status", "--output", "json")).DLQ.Isolated == 1
 	}, func() string { return "a resumed lane is not received from\n" + r.stderr.String() })
 	contains(t, r.must("pause", "recovery").stdout, "The recovery lane is disabled.")
 	contains(t, r.must("pause", "recovery").stderr, "Writing to stack "+r.stack)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"acklast/internal/job"
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 )
 
@@ -137,22 +139,11 @@ func (t *target) queueARN(ctx context.Context, queue string) (string, error) {
 	return out.Attributes[string(name)], nil
 }
 
-// mappingOf finds the mapping from the queue to the function, or to an alias of it. Lambda lists a mapping of
-// an alias only under the alias, so this lists by the queue.
+// mappingOf finds the mapping from the queue to the function.
 func mappingOf(ctx context.Context, client *lambda.Client, function, queueARN string) (types.EventSourceMappingConfiguration, error) {
-	pages := lambda.NewListEventSourceMappingsPaginator(client, &lambda.ListEventSourceMappingsInput{EventSourceArn: &queueARN})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return types.EventSourceMappingConfiguration{}, fmt.Errorf("list event source mappings of %s: %w", queueARN, err)
-		}
-		for _, m := range page.EventSourceMappings {
-			_, name, _ := strings.Cut(aws.ToString(m.FunctionArn), ":function:")
-			name, _, _ = strings.Cut(name, ":")
-			if name == function && aws.ToString(m.EventSourceArn) == queueARN {
-				return m, nil
-			}
-		}
+	mapping, err := overview.Mapping(ctx, client, function, queueARN)
+	if errors.Is(err, overview.ErrNoMapping) {
+		err = refuse("%w: is the stack deployed, and is --stack right?", err)
 	}
-	return types.EventSourceMappingConfiguration{}, refuse("function %s has no event source mapping of queue %s: is the stack deployed, and is --stack right?", function, queueARN)
+	return mapping, err
 }

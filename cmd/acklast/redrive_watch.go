@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 	"acklast/internal/retry"
 )
@@ -95,7 +95,7 @@ func (a *app) laneIsPaused(ctx context.Context, g *governor) bool {
 		return false // it is only a hint
 	}
 	mapping, err := mappingOf(ctx, g.lambda, g.names.WorkerFunction, arn)
-	if err != nil || !strings.HasPrefix(aws.ToString(mapping.State), "Disabl") {
+	if err != nil || !overview.Paused(mapping) {
 		return false
 	}
 	say(a.stderr, "\nThe recovery lane is paused, so nothing that was sent runs: acklast resume recovery\n")

@@ -16,6 +16,7 @@ import (
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/local/faults"
+	"acklast/internal/overview"
 	"acklast/internal/topology"
 )
 
@@ -62,7 +63,7 @@ func TestSendOne(t *testing.T) {
 		report.Job.Kind != "reservation.expire" || !report.Job.NotBefore.Equal(due) {
 		t.Errorf("report is %+v, job %+v", report, report.Job)
 	}
-	if status := decode[statusReport](t, c.must("status", "--output", "json")); status.Lanes[0].Scheduled != 1 {
+	if status := decode[overview.Snapshot](t, c.must("status", "--output", "json")); status.Lanes[0].Scheduled != 1 {
 		t.Errorf("a job due in an hour is not scheduled: %+v", status.Lanes[0])
 	}
 }

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
-	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"acklast/internal/job"
+	"acklast/internal/overview"
+	"acklast/internal/redrive"
 )
 
 func TestStatus(t *testing.T) {
@@ -34,7 +31,7 @@ func TestStatus(t *testing.T) {
 	received(t, aws, job.DLQ)
 	put(aws.QueueURLs().DLQ, 0)
 
-	got := decode[statusReport](t, c.must("status", "--output", "json"))
+	got := decode[overview.Snapshot](t, c.must("status", "--output", "json"))
 	if l := got.Lanes[0]; l.Lane != "source" || l.Queue != c.stack+"-source" || l.Scheduled != 0 || l.Ready != 2 || l.InFlight != 1 {
 		t.Errorf("source is %+v", l)
 	}
@@ -60,55 +57,19 @@ func TestStatus(t *testing.T) {
 	)
 }
 
-type fakeCloudWatch struct {
-	in  *cloudwatch.GetMetricDataInput
-	out []*cloudwatch.GetMetricDataOutput
-	err error
-}
-
-func (f *fakeCloudWatch) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
-	f.in = in
-	if f.err != nil {
-		return nil, f.err
-	}
-	out := f.out[0]
-	f.out = f.out[1:]
-	return out, nil
-}
-
-// The newest figure of each queue counts. A queue without a figure has none in the result.
-func TestOldestAges(t *testing.T) {
+// Ages, pauses, the kill switch and a run, as status prints them.
+func TestPrintStatus(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
-	result := func(id string, newest time.Time, values ...float64) cwtypes.MetricDataResult {
-		r := cwtypes.MetricDataResult{Id: &id, Values: values}
-		for i := range values {
-			r.Timestamps = append(r.Timestamps, newest.Add(-time.Duration(i)*time.Minute))
-		}
-		return r
-	}
-	f := &fakeCloudWatch{out: []*cloudwatch.GetMetricDataOutput{
-		{NextToken: aws.String("more"), MetricDataResults: []cwtypes.MetricDataResult{
-			result("q0", now.Add(-2*time.Minute), 90, 30), result("q1", now), result("stranger", now, 5)}},
-		{MetricDataResults: []cwtypes.MetricDataResult{result("q0", now.Add(-9*time.Minute), 7), result("q2", now.Add(-time.Minute), 0)}},
-	}}
-	got, err := oldestAges(t.Context(), f, now, "a", "b", "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]oldestMessage{"a": {90, now.Add(-2 * time.Minute)}, "c": {0, now.Add(-time.Minute)}}
-	if len(got) != len(want) || got["a"] != want["a"] || got["c"] != want["c"] {
-		t.Errorf("ages are %v, want %v", got, want)
-	}
-	if q := f.in.MetricDataQueries[1]; *q.MetricStat.Metric.Dimensions[0].Value != "b" || *q.MetricStat.Metric.MetricName != "ApproximateAgeOfOldestMessage" {
-		t.Errorf("query is %+v", q)
-	}
-	f.err = errors.New("denied")
-	if _, err := oldestAges(t.Context(), f, now, "a"); err == nil {
-		t.Error("no error")
-	}
-
 	var b strings.Builder
-	r := statusReport{Lanes: []laneStatus{{Lane: "source", Oldest: &oldestMessage{AgeSeconds: 90, At: now}}, {Lane: "recovery"}}}
-	printStatus(&b, r)
-	contains(t, b.String(), "1m30s at 10:00Z", "no figure")
+	printStatus(&b, overview.Snapshot{
+		At:    now,
+		Lanes: []overview.Lane{{Lane: "source", Oldest: &overview.Oldest{AgeSeconds: 90, At: now}}, {Lane: "recovery", Mapping: "Disabled", Paused: true}},
+		Isolated: &overview.Isolated{Jobs: 3, DeletedAt: now.Add(50 * time.Hour), Groups: []overview.Group{
+			{Class: job.Transient, Count: 2}, {Class: job.Rejected, Count: 1}}},
+		Switch: &redrive.Switch{On: true, By: "ada", Reason: "incident\x1b[2J"},
+		Run:    &redrive.Run{ID: "r-1", State: redrive.Halted, Code: redrive.HaltCanary, Total: 9, Counts: map[redrive.Step]int{"sent": 2}},
+	})
+	contains(t, b.String(), "1m30s at 10:00Z", "no figure", "Isolated jobs: 2 transient, 1 rejected. SQS deletes the oldest in 2 days.",
+		"The recovery lane is paused (its mapping is disabled).", "The kill switch is on, by ada: incident\uFFFD[2J\n",
+		"Run r-1 is halted canary: 2 of 9 done. See acklast redrive status r-1")
 }

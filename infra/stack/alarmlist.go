@@ -19,6 +19,7 @@ import (
 func (st *Stack) listAlarms() []alarm {
 	list := append(st.dlqAlarms(), st.censusAlarms()...)
 	list = append(list, st.jobAlarms()...)
+	list = append(list, st.scheduleAlarms()...)
 	list = append(list, st.functionAlarms()...)
 	n := st.props.Numbers
 	list = append(list, st.laneAlarms("source", st.queues.source, n.SourceConcurrency)...)
@@ -149,6 +150,26 @@ func (st *Stack) jobAlarms() []alarm {
 			todo: "Deliveries came under the key of another job with another payload, and were isolated. A producer uses one key for two commands, " +
 				"or somebody forges jobs. Their entries are untouched; see which payload is right, and discard the other.",
 			metric: st.workerMetric(telemetry.MetricConflicts, sum, ""), limit: 1, periods: 15, datapoints: 1,
+		},
+	}
+}
+
+// scheduleAlarms watch the schedules of jobs that are due far ahead. Scheduler reports only what happened, so that a
+// group without trouble has no such metrics.
+func (st *Stack) scheduleAlarms() []alarm {
+	names := st.props.names()
+	return []alarm{
+		{
+			name: "schedule-undelivered", severity: page,
+			todo: "EventBridge Scheduler could not send jobs to " + names.RecoveryQueue + " in up to a day of tries, and put them on " + names.DLQ + ". " +
+				"The role " + names.SchedulerRole + " or the queue's policy or key was changed: mend that, then redrive the jobs (acklast dlq, cause schedule).",
+			metric: st.scheduleMetric(scheduleToDLQ, ""), limit: 1, periods: 15, datapoints: 1,
+		}, {
+			// By the hour for a day: nothing else tells of such a job, and its alarm must outlast a night.
+			name: "schedule-lost", severity: page,
+			todo: "EventBridge Scheduler could send jobs neither to " + names.RecoveryQueue + " nor to " + names.DLQ + ", and dropped them. No queue has them any more. " +
+				"Mend the role " + names.SchedulerRole + ", find the jobs in the ledger (the runbook has the query), and send them again under the same key.",
+			metric: st.scheduleMetric(scheduleLost, "").With(hourly()), limit: 1, periods: day, datapoints: 1,
 		},
 	}
 }

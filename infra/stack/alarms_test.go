@@ -161,7 +161,7 @@ func emitted(t *testing.T) (metrics map[string]bool, lines []map[string]any) {
 	for _, class := range append([]job.Class{""}, telemetry.Classes...) {
 		for _, outcome := range []job.Outcome{job.Acknowledged, job.Retried, job.Deferred, job.Isolated, job.Left} {
 			r.Observe(telemetry.Observation{Kind: "reservation.expire", Lane: job.Source, Outcome: outcome, Class: class,
-				Duplicate: true, Final: true, TerminalLatency: time.Second, Lateness: time.Second})
+				Duplicate: true, Scheduled: true, Cancelled: true, Final: true, TerminalLatency: time.Second, Lateness: time.Second})
 		}
 	}
 	r.Conflict()
@@ -227,6 +227,8 @@ var quiet = map[string]string{
 	telemetry.MetricLedgerConflicts: "conflicts are tried again; what lasts is isolated by contention",
 	telemetry.MetricBatchFailures:   "Left counts the same deliveries",
 	telemetry.MetricAllLeft:         "Left counts the deliveries, and Lambda's Errors the invocations",
+	telemetry.MetricScheduled:       "a wait is no fault; schedule-undelivered and schedule-lost watch how it ends",
+	telemetry.MetricCancelled:       "a cancelled job's delivery does nothing, as it should",
 	telemetry.MetricRedriven:        "a redrive at work",
 	telemetry.MetricRedriveFailed:   "a run that cannot send stops, which RedriveStopped counts",
 	telemetry.MetricCensusJobs:      "dlq-depth says that jobs are isolated",
@@ -353,6 +355,10 @@ func TestDashboard(t *testing.T) {
 	contains("Due to final (ms)", "acklast stack=acklast TerminalLatency")
 	contains("Duplicates and conflicts", "Duplicates", "LedgerConflicts")
 	contains("Redrive", "AWS/SQS QueueName=acklast-dlq NumberOfMessagesDeleted")
+	contains("Far ahead (EventBridge Scheduler)", "acklast stack=acklast Scheduled", "acklast stack=acklast Cancelled",
+		"AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationAttemptCount",
+		"AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationsSentToDeadLetterCount",
+		"AWS/Scheduler ScheduleGroup=acklast-scheduled InvocationsFailedToBeSentToDeadLetterCount")
 	contains("Retries by class", `SEARCH('{acklast,stack,kind,lane,class} MetricName="Retried" stack="acklast"'`)
 }
 

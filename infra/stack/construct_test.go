@@ -107,9 +107,10 @@ func TestGrantsAcrossStacks(t *testing.T) {
 	jobs.GrantApprove(role(web, "Approver"))
 	tm := synth("Web")
 	for id, want := range map[string][]string{
-		"Canceller": append(grid("LedgerTable", "dynamodb:GetItem", "dynamodb:UpdateItem"), append(grid("Key", keyActions...), "scheduler:DeleteSchedule scheduler:schedule/orders-scheduled/*")...),
-		"Producer":  {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
-		"Approver":  {"lambda:InvokeFunction RedriveAliasapprove"},
+		"Canceller": append(grid("LedgerTable", "dynamodb:GetItem", "dynamodb:UpdateItem"), append(grid("Key", keyActions...),
+			"scheduler:DeleteSchedule scheduler:schedule/orders-scheduled/*", "dynamodb:UpdateItem OperationsTable", "lambda:GetFunctionConfiguration Worker")...),
+		"Producer": {"sqs:GetQueueUrl SourceQueue", "sqs:SendMessage SourceQueue", "kms:GenerateDataKey Key", "kms:Decrypt Key"},
+		"Approver": {"lambda:InvokeFunction RedriveAliasapprove"},
 	} {
 		equal(t, id, imported(tm.allowed(t, id)), want)
 	}

@@ -66,6 +66,14 @@ func newDashboard(st *Stack) awscloudwatch.Dashboard {
 			third("Source mapping", mappingCounts(st.mappings.source)...),
 			third("Recovery mapping", mappingCounts(st.mappings.recovery)...),
 		},
+		{
+			third("Far ahead (EventBridge Scheduler)",
+				st.workerMetric(telemetry.MetricScheduled, sum, "handed over"),
+				st.scheduleMetric(scheduleAttempts, "tries to send"),
+				st.scheduleMetric(scheduleToDLQ, "sent to the DLQ"),
+				st.scheduleMetric(scheduleLost, "lost"),
+				st.workerMetric(telemetry.MetricCancelled, sum, "came back cancelled")),
+		},
 	}
 	widgets := make([]*[]awscloudwatch.IWidget, len(rows))
 	for i := range rows {

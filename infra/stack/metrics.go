@@ -37,6 +37,12 @@ const (
 
 	// Invocations of its targets that a rule gave up.
 	ruleFailed = "FailedInvocations"
+
+	// What became of schedules whose time had come: tries to send, inputs that went to the DLQ because the tries
+	// were used up, and inputs that could not be sent there either.
+	scheduleAttempts = "InvocationAttemptCount"
+	scheduleToDLQ    = "InvocationsSentToDeadLetterCount"
+	scheduleLost     = "InvocationsFailedToBeSentToDeadLetterCount"
 )
 
 const (
@@ -69,6 +75,11 @@ func functionMetric(f awslambda.IFunction, name, statistic, label string) awsclo
 
 func mappingMetric(m awslambda.EventSourceMapping, name, statistic, label string) awscloudwatch.Metric {
 	return metric("AWS/Lambda", name, statistic, label, map[string]*string{"EventSourceMappingUUID": m.EventSourceMappingId()})
+}
+
+// scheduleMetric is one that Scheduler counts for the group of the stack's schedules.
+func (st *Stack) scheduleMetric(name, label string) awscloudwatch.Metric {
+	return metric("AWS/Scheduler", name, sum, label, map[string]*string{"ScheduleGroup": jsii.String(st.props.names().ScheduleGroup)})
 }
 
 // workerMetric is one that the worker counts for the whole stack.

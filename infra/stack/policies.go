@@ -124,10 +124,19 @@ func (st *Stack) sendStatements() []awsiam.PolicyStatement {
 	return statements
 }
 
-// cancelStatements let a producer cancel jobs: read their entries and end them.
+// cancelStatements let a producer cancel jobs: read their entries and end them, with a line of the audit.
 func (st *Stack) cancelStatements() []awsiam.PolicyStatement {
-	statements := []awsiam.PolicyStatement{statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem"),
-		statement(st.scheduleARNs(), "scheduler:DeleteSchedule")}
+	statements := []awsiam.PolicyStatement{
+		statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem"),
+		statement(st.scheduleARNs(), "scheduler:DeleteSchedule"),
+		// The lines of cancelled jobs alone: the table holds the approvals too.
+		awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Actions: jsii.Strings("dynamodb:UpdateItem"), Resources: pointer(tableARNs(st.tables.operations)),
+			Conditions: &map[string]any{"ForAllValues:StringLike": map[string]any{"dynamodb:LeadingKeys": []string{redrive.CancelKeys}}},
+		}),
+		// How long the stack keeps an entry is a setting of the worker's.
+		statement([]*string{st.worker.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
+	}
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, keyActions...))
 	}

@@ -213,7 +213,9 @@ func TestPeopleMay(t *testing.T) {
 	equal(t, "approvers", plain("Approvers"), grid("lambda:function:acklast-redrive:approve", "lambda:InvokeFunction"))
 	equal(t, "senders", plain("Senders"), grid("sqs:acklast-source", "sqs:GetQueueUrl", "sqs:SendMessage"))
 	equal(t, "cancellers", plain("Cancellers"), slices.Concat(grid("dynamodb:table/acklast-ledger", "dynamodb:GetItem", "dynamodb:UpdateItem"),
-		grid("scheduler:schedule/acklast-scheduled/*", "scheduler:DeleteSchedule")))
+		grid("scheduler:schedule/acklast-scheduled/*", "scheduler:DeleteSchedule"),
+		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on cancelled jobs' lines alone, see below
+		grid("lambda:function:acklast-worker", "lambda:GetFunctionConfiguration")))
 	equal(t, "operators", plain("Operators"), slices.Concat(mayRead,
 		grid("dynamodb:table/acklast-operations", "dynamodb:UpdateItem"), // on the switch alone, see below
 		grid("lambda:function:acklast-redrive:operate", "lambda:InvokeFunction"),
@@ -221,29 +223,32 @@ func TestPeopleMay(t *testing.T) {
 	))
 }
 
-// The operations table holds the approvals: who may throw the kill switch may write nothing else in it.
-func TestOperatorsWriteTheSwitchAlone(t *testing.T) {
+// The operations table holds the approvals: who may throw the kill switch or cancel jobs may write nothing else in it.
+func TestPeopleWriteOfTheOperationsOnlyWhatTheyMay(t *testing.T) {
 	tm := standardTemplate(t)
-	found := 0
+	wants := map[string]string{
+		"Operators":  "map[ForAllValues:StringEquals:map[dynamodb:LeadingKeys:[switch]]]",
+		"Cancellers": "map[ForAllValues:StringLike:map[dynamodb:LeadingKeys:[audit#cancels#*]]]",
+	}
+	found := map[string]int{}
 	for _, policy := range tm.of("AWS::IAM::ManagedPolicy") {
-		if !strings.HasPrefix(policy, "Operators") {
-			continue
-		}
 		document := tm.resolve(tm.Resources[policy].Properties["PolicyDocument"]).(map[string]any)
 		for _, one := range document["Statement"].([]any) {
 			statement := one.(map[string]any)
-			if !slices.Contains(list(statement["Action"]), "dynamodb:UpdateItem") {
+			if !slices.Contains(list(statement["Action"]), "dynamodb:UpdateItem") || !strings.Contains(fmt.Sprint(statement["Resource"]), "acklast-operations") {
 				continue
 			}
-			found++
-			want := "map[ForAllValues:StringEquals:map[dynamodb:LeadingKeys:[switch]]]"
-			if got := fmt.Sprint(statement["Condition"]); got != want {
-				t.Errorf("operators write the operations table on condition %s, want %s", got, want)
+			name := policy[:len(policy)-8]
+			found[name]++
+			if got := fmt.Sprint(statement["Condition"]); got != wants[name] {
+				t.Errorf("%s write the operations table on condition %s, want %s", name, got, wants[name])
 			}
 		}
 	}
-	if found != 1 {
-		t.Errorf("%d statements let operators write a table, want 1", found)
+	for name := range wants {
+		if found[name] != 1 {
+			t.Errorf("%d statements let %s write the operations table, want 1", found[name], name)
+		}
 	}
 }
 

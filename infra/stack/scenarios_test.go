@@ -457,6 +457,25 @@ var scenarios = []scenario{
 			time.Sleep(time.Hour)
 		},
 	}, {
+		name:   "Scheduler cannot send a job, and puts it on the DLQ",
+		rings:  []string{"schedule-undelivered", "dlq-arrivals", "dlq-depth"},
+		within: 3,
+		happens: func(w *world) {
+			w.mu.Lock()
+			w.put(job.DLQ, job.Message{Body: "{}"}, 0)
+			w.mu.Unlock()
+			w.measure(time.Minute, 1, cloudwatch.SeriesOf("AWS/Scheduler", scheduleToDLQ, "ScheduleGroup=acklast-scheduled"))
+			time.Sleep(time.Hour)
+		},
+	}, {
+		name:   "Scheduler loses a job, since its role may send nowhere",
+		rings:  []string{"schedule-lost"},
+		within: 3,
+		happens: func(w *world) {
+			w.measure(time.Minute, 1, cloudwatch.SeriesOf("AWS/Scheduler", scheduleLost, "ScheduleGroup=acklast-scheduled"))
+			time.Sleep(26 * time.Hour)
+		},
+	}, {
 		name:   "EventBridge cannot start the census",
 		rings:  []string{"census-failed"},
 		within: 3,

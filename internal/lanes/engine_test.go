@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -219,6 +220,9 @@ func testDelete(t *testing.T, e engine, c *lanes.Client) {
 	messages[4].ReceiptHandle = kept
 	if errs := c.Delete(t.Context(), job.DLQ, messages[4:5]); errs[0] != nil {
 		t.Error(errs[0])
+	}
+	if q, err := c.Describe(t.Context(), job.DLQ); err != nil || q.Retention != 4*24*time.Hour || !strings.Contains(q.ARN, "dlq") {
+		t.Errorf("the DLQ is %+v: %v", q, err)
 	}
 	if d, err := c.Depth(t.Context(), job.DLQ); err != nil || d != (lanes.Depth{}) {
 		t.Errorf("depth is %+v: %v", d, err)

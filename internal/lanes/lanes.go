@@ -416,30 +416,56 @@ func (d Depth) Total() int { return d.Visible + d.InFlight + d.Delayed }
 
 // Depth counts the messages of a queue.
 func (c *Client) Depth(ctx context.Context, q job.Queue) (Depth, error) {
-	url, err := c.url(q)
-	if err != nil {
-		return Depth{}, fmt.Errorf("depth: %w", err)
-	}
+	const (
+		visible  = types.QueueAttributeNameApproximateNumberOfMessages
+		inFlight = types.QueueAttributeNameApproximateNumberOfMessagesNotVisible
+		delayed  = types.QueueAttributeNameApproximateNumberOfMessagesDelayed
+	)
 	var d Depth
-	figures := map[types.QueueAttributeName]*int{
-		types.QueueAttributeNameApproximateNumberOfMessages:           &d.Visible,
-		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible: &d.InFlight,
-		types.QueueAttributeNameApproximateNumberOfMessagesDelayed:    &d.Delayed,
-	}
-	in := &sqs.GetQueueAttributesInput{QueueUrl: url}
-	for name := range figures {
-		in.AttributeNames = append(in.AttributeNames, name)
-	}
-	out, err := c.api.GetQueueAttributes(ctx, in)
+	figures := map[types.QueueAttributeName]*int{visible: &d.Visible, inFlight: &d.InFlight, delayed: &d.Delayed}
+	told, err := c.attributes(ctx, q, visible, inFlight, delayed)
 	if err != nil {
 		return Depth{}, fmt.Errorf("depth of %s: %w", q, err)
 	}
 	for name, figure := range figures {
-		if *figure, err = strconv.Atoi(out.Attributes[string(name)]); err != nil {
-			return Depth{}, fmt.Errorf("depth of %s: %s is %q", q, name, out.Attributes[string(name)])
+		if *figure, err = strconv.Atoi(told[string(name)]); err != nil {
+			return Depth{}, fmt.Errorf("depth of %s: %s is %q", q, name, told[string(name)])
 		}
 	}
 	return d, nil
+}
+
+// Queue is what is fixed about a queue.
+type Queue struct {
+	ARN string
+	// Retention is how long SQS keeps a message.
+	Retention time.Duration
+}
+
+// Describe reads what is fixed about a queue.
+func (c *Client) Describe(ctx context.Context, q job.Queue) (Queue, error) {
+	const arn, retention = types.QueueAttributeNameQueueArn, types.QueueAttributeNameMessageRetentionPeriod
+	told, err := c.attributes(ctx, q, arn, retention)
+	if err != nil {
+		return Queue{}, fmt.Errorf("describe %s: %w", q, err)
+	}
+	seconds, err := strconv.Atoi(told[string(retention)])
+	if err != nil {
+		return Queue{}, fmt.Errorf("describe %s: %s is %q", q, retention, told[string(retention)])
+	}
+	return Queue{ARN: told[string(arn)], Retention: time.Duration(seconds) * time.Second}, nil
+}
+
+func (c *Client) attributes(ctx context.Context, q job.Queue, names ...types.QueueAttributeName) (map[string]string, error) {
+	url, err := c.url(q)
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: url, AttributeNames: names})
+	if err != nil {
+		return nil, err
+	}
+	return out.Attributes, nil
 }
 
 // Release makes received messages visible again now. It is a best effort: a message whose release fails comes

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"acklast/internal/job"
@@ -12,6 +13,19 @@ const Cancelled = "cancelled"
 
 // Cancel is the DecisionKind of a cancelled job.
 const Cancel DecisionKind = "cancel"
+
+// Cancellation returns the decision by which the entry's job was cancelled; ok is false if it was not.
+func (e Entry) Cancellation() (d Decision, ok bool) {
+	if e.Status != Terminal || e.Outcome != Cancelled {
+		return Decision{}, false
+	}
+	for _, d := range slices.Backward(e.Decisions) {
+		if d.What == Cancel {
+			return d, true
+		}
+	}
+	return Decision{}, false
+}
 
 // ErrUnresolved: an external call was begun for the job and its outcome is unknown, so the job is neither done
 // nor cancelled.

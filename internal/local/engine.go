@@ -67,7 +67,9 @@ type AWS struct {
 	front    *front
 	// schedules is EventBridge Scheduler, which the front serves. Only an environment fires what is due.
 	schedules *schedules
-	close     func()
+	// metrics is CloudWatch for the metrics of the functions.
+	metrics *metrics
+	close   func()
 }
 
 // StartAWS starts the services and creates the stack's queues and tables, the kinds' own included. Port 0 takes any free
@@ -98,8 +100,9 @@ func startAWS(ctx context.Context, stack string, settings topology.Settings, por
 		return nil, err
 	}
 	a.schedules = newSchedules(a.names.ScheduleGroup, a.urls.DLQ, a.direct, slog.New(slog.DiscardHandler))
+	a.metrics = newMetrics(a.names)
 	served := http.NewServeMux()
-	a.schedules.routes(served)
+	a.routes(served)
 	front.own.Store(served)
 	return a, nil
 }
@@ -219,6 +222,17 @@ func qualify(u *url.URL) {
 	u.Path, u.RawPath, u.RawQuery = functionsPath+bare+"/"+rest, "", query.Encode()
 }
 
+// routes adds what is served without a worker to the mux.
+func (a *AWS) routes(mux *http.ServeMux) {
+	a.schedules.routes(mux)
+	a.metrics.routes(mux)
+}
+
+// isOwn says whether a request is not the engine's to answer.
+func isOwn(path string) bool {
+	return strings.HasPrefix(path, mappingsPath) || strings.HasPrefix(path, schedulesPath) || path == metricsPath
+}
+
 const functionsPath = "/2015-03-31/functions/"
 
 func serveFront(port int, target string) (*front, error) {
@@ -248,7 +262,7 @@ func serveFront(port int, target string) (*front, error) {
 	}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if own := f.own.Load(); own != nil && (strings.HasPrefix(r.URL.Path, mappingsPath) || strings.HasPrefix(r.URL.Path, schedulesPath)) {
+			if own := f.own.Load(); own != nil && isOwn(r.URL.Path) {
 				own.ServeHTTP(w, r)
 				return
 			}

@@ -127,7 +127,6 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	if c.Logs == nil {
 		c.Logs = io.Discard
 	}
-	c.Logs = &syncWriter{to: c.Logs}
 	if c.WorkerEndpoint == nil {
 		c.WorkerEndpoint = func(endpoint string) string { return endpoint }
 	}
@@ -145,6 +144,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	a.schedules.log = c.Log
+	c.Logs = &syncWriter{to: io.MultiWriter(a.metrics, c.Logs)}
 	e := &Environment{AWS: a, grace: c.Grace, stopPolling: func() {}, stopInvoking: func() {}}
 	e.provider = fakeprovider.New(c.Provider)
 	ofKinds := providerEnvironment(e.provider, c.Provider, c.Settings)
@@ -175,7 +175,7 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 	e.worker = e.functions[0]
 	e.poll(c)
 	own := http.NewServeMux()
-	e.schedules.routes(own)
+	e.routes(own)
 	e.mappings(own)
 	e.front.own.Store(own)
 	return e, nil

@@ -123,6 +123,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 func createFunction(ctx context.Context, cfg aws.Config, f Function) error {
 	client := lambda.NewFromConfig(cfg)
 	timeout := aws.Int32(int32((f.Timeout + engineGrace) / time.Second))
+	settings := &types.Environment{Variables: f.Env} // for people who read them; the processes get theirs directly
 	_, err := client.CreateFunction(ctx, &lambda.CreateFunctionInput{
 		FunctionName: &f.Name,
 		Role:         aws.String("arn:aws:iam::000000000000:role/" + f.Name),
@@ -131,11 +132,12 @@ func createFunction(ctx context.Context, cfg aws.Config, f Function) error {
 		Code:         &types.FunctionCode{ZipFile: []byte{}},
 		Timeout:      timeout,
 		MemorySize:   aws.Int32(int32(f.MemoryMB)),
+		Environment:  settings,
 	})
 	var exists *types.ResourceConflictException
 	if errors.As(err, &exists) {
 		_, err = client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{
-			FunctionName: &f.Name, Timeout: timeout})
+			FunctionName: &f.Name, Timeout: timeout, Environment: settings})
 	}
 	if err != nil {
 		return fmt.Errorf("create function: %w", err)

@@ -60,6 +60,8 @@ const (
 	auditPaused    Step = "paused"
 	auditUnpaused  Step = "unpaused"
 	auditDecided   Step = "decided"
+	// auditCancelled: a job's producer ended it. The producer writes this line itself; see RecordCancel.
+	auditCancelled Step = "cancelled"
 )
 
 // AuditRecord is one line of the audit. It is written once and never changed.
@@ -97,6 +99,13 @@ func (s *Service) deed(req Request, subject string, what Step) AuditRecord {
 
 // deeds is what the lines of actions on runs, plans and the switch are kept under.
 const deeds = "deeds"
+
+// cancels is what the lines of cancelled jobs are kept under, in partitions of their own: who may cancel jobs may
+// write these and nothing else of the operations table.
+const cancels = "cancels"
+
+// CancelKeys is the pattern of the partitions of cancelled jobs, for a policy.
+const CancelKeys = "audit#" + cancels + "#*"
 
 // settles says whether the step means that nothing is left to be done for its message.
 func (s Step) settles() bool {
@@ -142,6 +151,11 @@ func pkAudit(run, message string) string {
 
 func shardOf(run string, shard int) string { return fmt.Sprintf("audit#%s#%02d", run, shard) }
 
+// sortKey is where the line is among those of its message.
+func (a AuditRecord) sortKey(nonce string) string {
+	return fmt.Sprintf("%s#%019d#%s#%s#%02d", a.Message, a.At.UnixNano(), a.What, nonce, a.Part)
+}
+
 // record appends lines to the audit.
 func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 	records := make([]Record, len(lines))
@@ -151,11 +165,7 @@ func (s *Service) record(ctx context.Context, lines []AuditRecord) error {
 		if err != nil {
 			return err
 		}
-		records[i] = Record{
-			PK:  pkAudit(line.Run, line.Message),
-			SK:  fmt.Sprintf("%s#%019d#%s#%s#%02d", line.Message, line.At.UnixNano(), line.What, nonce, line.Part),
-			Doc: doc, TTL: s.now().Add(s.numbers.Retention),
-		}
+		records[i] = Record{PK: pkAudit(line.Run, line.Message), SK: line.sortKey(nonce), Doc: doc, TTL: s.now().Add(s.numbers.Retention)}
 	}
 	if err := s.table.Append(ctx, records); err != nil {
 		return fmt.Errorf("write audit: %w", err)
@@ -232,6 +242,9 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	switch run := req.Run; {
 	case req.Job != "":
 		if err = about(req.Job); err == nil {
+			err = s.table.Query(ctx, pkAudit(cancels, req.Job), req.Job+"#", collect)
+		}
+		if err == nil {
 			err = s.auditOfJob(ctx, req.Job, collect)
 		}
 	case req.Message != "" && run != "":

@@ -114,8 +114,10 @@ type lock struct {
 
 func (l lock) live(now time.Time) bool { return l.Owner != "" && now.Before(l.Until) }
 
-func (s *Service) readLock(ctx context.Context) (lock, Record, error) {
-	rec, err := s.table.Get(ctx, pkLock, pkLock)
+func (s *Service) readLock(ctx context.Context) (lock, Record, error) { return readLock(ctx, s.table) }
+
+func readLock(ctx context.Context, table Table) (lock, Record, error) {
+	rec, err := table.Get(ctx, pkLock, pkLock)
 	if err != nil || rec.Version == 0 {
 		return lock{}, rec, err
 	}
@@ -132,8 +134,10 @@ type Switch struct {
 }
 
 // readSwitch reads the kill switch. Whoever cannot read it has to take it for on.
-func (s *Service) readSwitch(ctx context.Context) (Switch, error) {
-	rec, err := s.table.Get(ctx, pkSwitch, pkSwitch)
+func (s *Service) readSwitch(ctx context.Context) (Switch, error) { return readSwitch(ctx, s.table) }
+
+func readSwitch(ctx context.Context, table Table) (Switch, error) {
+	rec, err := table.Get(ctx, pkSwitch, pkSwitch)
 	if err != nil || rec.Version == 0 {
 		return Switch{}, err
 	}

@@ -700,6 +700,10 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
 			t.Errorf("listed %+v, want one that was interrupted", listed)
 		}
+		st, err := (redrive.Operators{Table: table{b.world}}).Standing(t.Context(), time.Now())
+		if err != nil || st.Run == nil || st.Run.ID != plan.Run || st.Run.Code != redrive.HaltInterrupted {
+			t.Errorf("standing run is %+v, %v, want %s, interrupted", st.Run, err, plan.Run)
+		}
 	})
 }
 

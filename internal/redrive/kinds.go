@@ -51,16 +51,6 @@ func readPauses(ctx context.Context, table Table) (pauses, Record, error) {
 	return p, rec, err
 }
 
-// Paused returns the paused kinds.
-func (r Operators) Paused(ctx context.Context) ([]string, error) {
-	p, _, err := readPauses(ctx, r.Table)
-	names := make([]string, 0, len(p.Kinds))
-	for name := range p.Kinds {
-		names = append(names, name)
-	}
-	return names, err
-}
-
 // kindsOf answers with the kinds that this version knows, and with all that are paused.
 func (s *Service) kindsOf(ctx context.Context, _ Request) (Response, error) {
 	p, _, err := readPauses(ctx, s.table)

@@ -3,6 +3,7 @@ package redrive_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"acklast/internal/redrive"
 )
@@ -63,5 +64,31 @@ func TestKindsTellWhatIsNeverShown(t *testing.T) {
 		if got, ok := told[k.Name]; !ok || got == nil || !slices.Equal(got, k.Masked) {
 			t.Errorf("%s masks %q, told %q", k.Name, k.Masked, got)
 		}
+	}
+}
+
+// The documents alone tell what holds for the stack. A run that nobody works on any more is interrupted.
+func TestStanding(t *testing.T) {
+	b := newBench(t)
+	standing := func() redrive.Standing {
+		t.Helper()
+		st, err := (redrive.Operators{Table: table{b.world}}).Standing(t.Context(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	if st := standing(); st.Switch.On || st.Run != nil || len(st.Paused) != 0 {
+		t.Errorf("standing of a new stack is %+v", st)
+	}
+	name := b.kinds.Names()[0]
+	b.must(redrive.Request{Action: "pause", Kind: name, By: "ada", Reason: "a wrong template"})
+	b.must(redrive.Request{Action: "stop", By: "grace", Reason: "incident"})
+	st := standing()
+	if st.Switch.By != "grace" || !st.Switch.On {
+		t.Errorf("switch is %+v, want on by grace", st.Switch)
+	}
+	if len(st.Paused) != 1 || st.Paused[0].Kind != name || st.Paused[0].Paused.Reason != "a wrong template" {
+		t.Errorf("paused are %+v, want %s", st.Paused, name)
 	}
 }

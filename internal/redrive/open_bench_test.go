@@ -337,4 +337,4 @@ func openPlanOf(b testing.TB, n int) {
 }
 
 // The same, smaller, with every test.
-func TestAnOpenPlanOfManyMessages(t *testing.T) { openPlanOf(t, 5_000) }
+func TestAnOpenPlanOfManyMessages(t *testing.T) { openPlanOf(t, int(seeds(5_000))) }

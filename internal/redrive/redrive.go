@@ -117,22 +117,6 @@ func New(c Config, d Dependencies) *Service {
 	}
 }
 
-// Operators tells the worker what operators decided.
-type Operators struct{ Table Table }
-
-// Revoked says whether a run was revoked. A run that nobody knows was not.
-func (r Operators) Revoked(ctx context.Context, id string) (bool, error) {
-	if id == "" || len(id) > maxID {
-		return false, nil // not one of ours: nothing is gained by naming it
-	}
-	rec, err := r.Table.Get(ctx, pkRun(id), skRun)
-	if err != nil || rec.Version == 0 {
-		return false, err
-	}
-	run, err := decode[Run](rec)
-	return run.State == Revoked, err
-}
-
 // discardProgress is for a service that nobody measures.
 type discardProgress struct{}
 

@@ -766,7 +766,7 @@ func TestForbiddenSendAborts(t *testing.T) {
 // Random failures of each call, failed, half failed, or done with the answer lost: run again until it is
 // done, nothing is lost and every effect happens once.
 func TestRandomFailures(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range seeds(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { randomFailures(t, seed) })

@@ -164,6 +164,32 @@ func (t *Store) ThrowSwitch(ctx context.Context, sw Switch, ttl time.Time) error
 	return nil
 }
 
+// RecordCancel adds the line of the audit about the cancellation of a job. Repeating it with the same decision
+// changes nothing. It needs dynamodb:UpdateItem on the partitions of CancelKeys alone.
+func (t *Store) RecordCancel(ctx context.Context, key string, d ledger.Decision, ttl time.Time) error {
+	line := AuditRecord{Run: cancels, Message: key, Job: key, At: d.At.UTC(), What: auditCancelled, Status: ledger.Terminal, By: d.By, Reason: d.Reason}
+	doc, err := encode(line)
+	if err != nil {
+		return err
+	}
+	_, err = t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &t.name,
+		// No nonce: the decision's time tells lines of one job apart.
+		Key: attributes{attrPK: dynamo.Text(pkAudit(cancels, key)), attrSK: dynamo.Text(line.sortKey(""))},
+		// A line that is there is never changed.
+		UpdateExpression: aws.String("SET #doc = if_not_exists(#doc, :doc), #write = if_not_exists(#write, :write), " +
+			"#ttl = if_not_exists(#ttl, :ttl), #version = if_not_exists(#version, :one)"),
+		ExpressionAttributeNames: map[string]string{"#doc": attrDoc, "#write": attrWrite, "#ttl": attrTTL, "#version": attrVersion},
+		ExpressionAttributeValues: attributes{
+			":doc": dynamo.Text(string(doc)), ":write": dynamo.Text(rand.Text()), ":ttl": dynamo.Number(ttl.Unix()), ":one": dynamo.Number(1),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("write audit: %w", dynamo.Translate(err))
+	}
+	return nil
+}
+
 // Append writes documents under keys that nobody else uses.
 func (t *Store) Append(ctx context.Context, records []Record) error {
 	write := rand.Text()

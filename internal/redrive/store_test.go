@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"acklast/internal/awsclient"
+	"acklast/internal/ledger"
 	"acklast/internal/local"
 	"acklast/internal/local/faults"
 	"acklast/internal/redrive"
@@ -139,5 +140,34 @@ func TestThrowSwitch(t *testing.T) {
 			t.Errorf("round %d: released: %+v", round, got)
 		}
 		b.refused(redrive.Request{Action: "run", Plan: "p"}, "there is no plan")
+	}
+}
+
+// The producer writes the line itself, as often as it cancels the job.
+func TestACancellationIsALineOfTheAudit(t *testing.T) {
+	store, proxy := newStore(t)
+	b := newBench(t)
+	b.deps.Table = store
+	at := time.Now()
+	proxy.Add(faults.Rule{Operation: "UpdateItem", Times: 1, Fault: faults.DropAnswer()})
+	for _, by := range []string{"ann", "bob"} { // the second one repeats the first, and changes nothing
+		if err := store.RecordCancel(t.Context(), key("a"), ledger.Decision{At: at, By: by, Reason: "left"}, at.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := b.must(redrive.Request{Action: "audit", Job: key("a")}).Audit
+	if len(got) != 1 {
+		t.Fatalf("%d lines, want 1: %+v", len(got), got)
+	}
+	for what, pair := range map[string][2]any{
+		"what": {got[0].What, redrive.Step("cancelled")}, "by": {got[0].By, "ann"}, "reason": {got[0].Reason, "left"}, "job": {got[0].Job, key("a")},
+		"time": {got[0].At.UnixNano(), at.UnixNano()},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
+		}
+	}
+	if other := b.must(redrive.Request{Action: "audit", Job: key("b")}).Audit; len(other) != 0 {
+		t.Errorf("another job has %+v", other)
 	}
 }

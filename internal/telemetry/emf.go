@@ -31,7 +31,7 @@ type (
 
 func (r *Recorder) compose(now time.Time) {
 	stack := dimension{DimensionStack, r.stack}
-	var list [len(outcomes) + 9]count
+	var list [len(outcomes) + 11]count
 	for i := range r.series {
 		s := &r.series[i]
 		n := 0
@@ -66,6 +66,12 @@ func (r *Recorder) compose(now time.Time) {
 		{MetricLedgerOutage, r.outages}, {MetricExpiredByOutage, r.expired},
 		{MetricCopies, r.copies}, {MetricConflicts, r.payloads}, {MetricPaused, r.paused},
 	})
+	for _, c := range [...]count{{MetricScheduled, r.scheduled}, {MetricCancelled, r.cancelled}} {
+		if c.n != 0 {
+			list[n] = c
+			n++
+		}
+	}
 	r.lines(now, []dimension{stack}, list[:n], r.times.values())
 }
 

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"io"
 	"log/slog"
+	"time"
 )
 
 // The top-level keys that Lambda's JSON log format reads. A line without a valid level and
@@ -37,7 +38,7 @@ const (
 )
 
 // NewLogger returns a logger that writes one JSON object a line, in the form Lambda's JSON log
-// format reads: timestamp (RFC 3339, UTC), level (one of Lambda's six) and message, then the
+// format reads: timestamp (RFC 3339, UTC, milliseconds), level (one of Lambda's six) and message, then the
 // attributes. The top-level keys "time", "level" and "msg" are slog's own: do not use them for
 // attributes.
 func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
@@ -52,7 +53,7 @@ func forLambda(groups []string, a slog.Attr) slog.Attr {
 	case slog.TimeKey:
 		a.Key = keyTimestamp
 		if a.Value.Kind() == slog.KindTime {
-			a.Value = slog.TimeValue(a.Value.Time().UTC())
+			a.Value = slog.TimeValue(a.Value.Time().UTC().Truncate(time.Millisecond))
 		}
 	case slog.LevelKey:
 		a.Key = keyLevel

@@ -12,7 +12,7 @@
 //	stack                    Acknowledged Retried Deferred Isolated Left       Count
 //	                         Duplicates LedgerConflicts BatchFailures AllLeft  Count
 //	                         LedgerOutage ExpiredByOutage Copies Conflicts     Count
-//	                         Paused                                            Count
+//	                         Paused Scheduled Cancelled                        Count
 //	                         TerminalLatency Lateness                          Milliseconds
 //
 // A kind may have metrics of its own, under stack and kind, with a name and a unit that it declares.
@@ -24,11 +24,13 @@
 // LedgerOutage counts deliveries that were handed back because of the ledger's trouble, and ExpiredByOutage
 // jobs that expired after that. Copies counts deliveries that are copies of isolated jobs, and Conflicts
 // deliveries whose payload is not their job's. Paused counts deliveries that wait because their kind is paused.
+// Scheduled counts deliveries that were handed to EventBridge Scheduler, copies too, and Cancelled deliveries that
+// found their job cancelled.
 // AllLeft counts invocations of which every record was left.
 //
 // The class is "none" if nothing failed. The counts by stack alone are written as zero too, so that an alarm on
-// one of them recovers as soon as there is traffic. The other counts are written only if they are not zero. An
-// invocation without observations writes nothing.
+// one of them recovers as soon as there is traffic. Scheduled and Cancelled have no alarm: they and the other counts
+// are written only if they are not zero. An invocation without observations writes nothing.
 //
 // The Tally of internal/local reads the log lines back and counts outcomes by job.
 package telemetry
@@ -62,9 +64,15 @@ const (
 	MetricCopies          = "Copies"
 	MetricConflicts       = "Conflicts"
 	MetricPaused          = "Paused"
+	MetricScheduled       = "Scheduled"
+	MetricCancelled       = "Cancelled"
 	MetricTerminalLatency = "TerminalLatency"
 	MetricLateness        = "Lateness"
 )
+
+// TallyCode is the code of a message with which "acklast local" answers GetMetricData: the figures are its tally of
+// the metric lines, also where there are none.
+const TallyCode = "AcklastTally"
 
 // The dimensions, and the values that stand for "there is none" and for a service's test message.
 const (
@@ -125,6 +133,9 @@ type Observation struct {
 	Copy, Conflict bool
 	// Paused says that the delivery waits because its kind is paused.
 	Paused bool
+	// Scheduled says that the delivery was handed to EventBridge Scheduler. Cancelled says that it found its job
+	// cancelled.
+	Scheduled, Cancelled bool
 
 	// Final says that this delivery made the job final. The times below are used only then.
 	Final bool
@@ -158,6 +169,8 @@ type Recorder struct {
 	copies    int64
 	payloads  int64
 	paused    int64
+	scheduled int64
+	cancelled int64
 	observed  int64
 	owned     int64
 	buf       []byte
@@ -231,6 +244,8 @@ func (r *Recorder) Observe(o Observation) {
 	countIf(&r.copies, o.Copy)
 	countIf(&r.payloads, o.Conflict)
 	countIf(&r.paused, o.Paused)
+	countIf(&r.scheduled, o.Scheduled)
+	countIf(&r.cancelled, o.Cancelled)
 	if o.Final {
 		r.times.add(o.TerminalLatency, o.Lateness)
 		r.kindOf(o.Kind).times.add(o.TerminalLatency, o.Lateness)
@@ -337,5 +352,5 @@ func (r *Recorder) reset() {
 	r.times.reset()
 	r.total = counts{}
 	r.duplicate, r.conflicts, r.failures, r.observed, r.owned = 0, 0, 0, 0, 0
-	r.outages, r.expired, r.copies, r.payloads, r.paused = 0, 0, 0, 0, 0
+	r.outages, r.expired, r.copies, r.payloads, r.paused, r.scheduled, r.cancelled = 0, 0, 0, 0, 0, 0, 0
 }

@@ -218,7 +218,7 @@ func TestFlushWritesTheDocumentedSeries(t *testing.T) {
 	r.Observe(telemetry.Observation{Kind: "reminder.send", Lane: job.Source, Outcome: job.Retried, Class: job.Throttled})
 	r.Observe(telemetry.Observation{Kind: "reminder.send", Lane: job.Source, Outcome: job.Isolated, Class: job.Invalid})
 	r.Observe(telemetry.Observation{Kind: "reservation.expire", Lane: job.Source, Outcome: job.Isolated, Class: job.Invalid})
-	r.Observe(telemetry.Observation{Kind: "reminder.send", Lane: job.Source, Outcome: job.Deferred})
+	r.Observe(telemetry.Observation{Kind: "reminder.send", Lane: job.Source, Outcome: job.Deferred, Scheduled: true})
 	r.Observe(telemetry.Observation{Outcome: job.Left})
 	r.Conflict()
 	r.Conflict()
@@ -237,7 +237,7 @@ func TestFlushWritesTheDocumentedSeries(t *testing.T) {
 		"kind=reservation.expire,stack=shop":                           {"TerminalLatency": "[2 1.2e+06]", "Lateness": "[300000]"},
 		"stack=shop": {"Acknowledged": 3.0, "Retried": 1.0, "Deferred": 1.0, "Isolated": 2.0, "Left": 1.0,
 			"Duplicates": 1.0, "LedgerConflicts": 2.0, "BatchFailures": 1.0, "AllLeft": 0.0,
-			"LedgerOutage": 0.0, "ExpiredByOutage": 0.0, "Copies": 0.0, "Conflicts": 0.0, "Paused": 0.0,
+			"LedgerOutage": 0.0, "ExpiredByOutage": 0.0, "Copies": 0.0, "Conflicts": 0.0, "Paused": 0.0, "Scheduled": 1.0,
 			"TerminalLatency": "[2 1.2e+06]", "Lateness": "[300000]"},
 	}
 	ds := flush(t, r, &out)
@@ -298,7 +298,7 @@ func TestThePackageCommentListsEverySeries(t *testing.T) {
 	var out bytes.Buffer
 	r := telemetry.NewRecorder(&out, "s", now)
 	for _, o := range []job.Outcome{job.Acknowledged, job.Retried, job.Deferred, job.Isolated, job.Left} {
-		r.Observe(telemetry.Observation{Kind: "k", Lane: job.Source, Outcome: o, Final: true, Lateness: 1})
+		r.Observe(telemetry.Observation{Kind: "k", Lane: job.Source, Outcome: o, Final: true, Lateness: 1, Scheduled: true, Cancelled: true})
 	}
 	written := map[string][]string{}
 	for _, d := range flush(t, r, &out) {

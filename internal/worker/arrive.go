@@ -69,9 +69,16 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 		return false
 	}
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		// A copy may have reopened the entry meanwhile, and its job may be isolated again. This message was put
+		// back after the isolation before, and opens no later one.
+		if e.Status == ledger.Isolated && h.config.Rules.Arrive(e, s.Delivery) != ledger.PutBack {
+			return e, ledger.ErrIsolated
+		}
 		return h.config.Rules.Reopen(e, s.Delivery, h.now())
 	})
 	switch {
+	case errors.Is(err, ledger.ErrIsolated):
+		return h.sort(ctx, s, e)
 	case errors.Is(err, ledger.ErrFinal):
 		s.acknowledge(e.Outcome, true)
 		return false

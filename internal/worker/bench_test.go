@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reservation"
@@ -89,6 +91,38 @@ func TestAllocationsPerRecord(t *testing.T) {
 	t.Logf("%.1f allocations per record", per)
 	if most := 60.0; per >= most {
 		t.Errorf("%.1f allocations per record, want fewer than %v", per, most)
+	}
+}
+
+// The log is a good part of what a job costs: docs/deploy.md counts its bytes.
+func TestLinesOfTheLog(t *testing.T) {
+	const most = 300
+	for records := range 11 {
+		if records == 0 {
+			continue
+		}
+		var out bytes.Buffer
+		h, event := overhead(t, &out, func() {})
+		event.Records = event.Records[:records]
+		ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "5c1f3a2b-0000-4000-8000-000000000001"})
+		if _, err := h.Handle(ctx, event); err != nil {
+			t.Fatal(err)
+		}
+		deliveries := 0
+		for line := range bytes.Lines(out.Bytes()) {
+			if bytes.Contains(line, []byte(`"message":"`+telemetry.MessageDelivery+`"`)) {
+				deliveries++
+				if len(line) > most {
+					t.Errorf("a line has %d bytes, want at most %d: %s", len(line), most, line)
+				}
+			}
+		}
+		if deliveries != records {
+			t.Errorf("%d lines about %d deliveries", deliveries, records)
+		}
+		if records == 1 || records == 10 {
+			t.Logf("%d bytes of log for %d records:\n%s", out.Len(), records, out.String())
+		}
 	}
 }
 

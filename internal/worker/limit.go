@@ -163,20 +163,39 @@ func (l *limits) pace(k job.Kind, now time.Time) *pace {
 // isPaused says whether operators have paused the kind. If the list cannot be read, nothing is paused: a pause
 // spares one dependency, and must not stop other kinds.
 func (h *Handler) isPaused(ctx context.Context, kind string) bool {
-	l, now := h.limits, h.now()
+	l := h.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked.IsZero() || now.Sub(l.asked) >= pausesKept {
-		ctx, cancel := context.WithTimeout(ctx, pausesTime) // the whole batch waits
-		defer cancel()
-		paused, err := l.operators.Paused(ctx)
-		if err != nil {
-			h.log.Warn("paused kinds not read", telemetry.KeyError, err.Error())
-			paused = nil
-		}
-		l.paused, l.asked = paused, now
+	if now := h.now(); l.asked.IsZero() || now.Sub(l.asked) >= pausesKept {
+		h.readPauses(ctx)
+		l.asked = now
 	}
 	return slices.Contains(l.paused, kind)
+}
+
+// readPauses reads the list of paused kinds and says whether that succeeded. The caller holds the lock.
+func (h *Handler) readPauses(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, pausesTime) // the whole batch waits
+	defer cancel()
+	paused, err := h.limits.operators.Paused(ctx)
+	if err != nil {
+		h.log.Warn("paused kinds not read", telemetry.KeyError, err.Error())
+		paused = nil
+	}
+	h.limits.paused = paused
+	return err == nil
+}
+
+// Prepare makes the first call to DynamoDB, before the first message is there. The first message then finds
+// credentials and a connection. The call reads the paused kinds, so it is none that is not needed. It takes a second
+// at most; if it fails, the first message makes it again.
+func (h *Handler) Prepare(ctx context.Context) {
+	l := h.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.readPauses(ctx) {
+		l.asked = h.now()
+	}
 }
 
 // admit says whether an attempt at the job may start now. Otherwise it defers the job: no attempt is spent.

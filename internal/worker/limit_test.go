@@ -402,3 +402,37 @@ func (b *bench) drain(reminders int, perSecond float64, after time.Duration) dra
 	}
 	return drained{p.calls, p.sent, deferrals, p.last.Sub(began)}
 }
+
+// The call before the first message is the one that the first message would make.
+func TestPrepareMakesTheFirstMessagesCall(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unreadable error
+		hanging    bool
+		asked      int // by the call and the first message
+	}{
+		"readable":   {nil, false, 1},
+		"unreadable": {errors.New("no table"), false, 2},
+		"hanging":    {nil, true, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.runs.paused, b.runs.unreadable, b.runs.hanging = []string{"test"}, tt.unreadable, tt.hanging
+			h := worker.New(b.Config, b.Dependencies)
+			begun := time.Now()
+			h.Prepare(t.Context())
+			if took := time.Since(begun); took > time.Second {
+				t.Errorf("%s: it takes %v", name, took)
+			}
+			b.runs.unreadable, b.runs.hanging = nil, false
+			if _, err := h.Handle(t.Context(), events.SQSEvent{Records: []events.SQSMessage{b.record("m1", body("1"))}}); err != nil {
+				t.Fatal(err)
+			}
+			if b.runs.pausesAsked != tt.asked {
+				t.Errorf("%s: the paused kinds were read %d times, want %d", name, b.runs.pausesAsked, tt.asked)
+			}
+			if ran := b.ran.Load(); ran != 0 {
+				t.Errorf("%s: a paused job ran %d times", name, ran)
+			}
+		})
+	}
+}

@@ -130,7 +130,7 @@ func TestAJobDueFarAheadIsHandedToTheScheduler(t *testing.T) {
 			t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
 		}
 	}
-	for _, want := range []string{`"outcome":"deferred"`, `"detail":"scheduled"`} {
+	for _, want := range []string{`"outcome":"deferred"`, `"detail":"scheduled"`, `"Scheduled":1}`} {
 		if !strings.Contains(b.out.String(), want) {
 			t.Errorf("the log does not say %s:\n%s", want, b.out.String())
 		}
@@ -242,6 +242,9 @@ func TestAJobThatIsOverIsNotScheduled(t *testing.T) {
 	}
 	if !strings.Contains(b.out.String(), `"duplicate":true`) {
 		t.Errorf("not a duplicate:\n%s", b.out.String())
+	}
+	if !strings.Contains(b.out.String(), `"Cancelled":1}`) {
+		t.Errorf("not counted as cancelled:\n%s", b.out.String())
 	}
 }
 

@@ -33,8 +33,8 @@ type step struct {
 	err       error
 	// outage: the message is handed back because of the ledger's trouble. expired: the job ended without
 	// running. copied: the message is a copy, and not the message that was isolated. paused: it waits because
-	// its kind is paused.
-	outage, expired, copied, paused bool
+	// its kind is paused. scheduled: a schedule brings the job back.
+	outage, expired, copied, paused, scheduled bool
 
 	// to and move are a move to another queue. The outcome counts once the move is confirmed.
 	to    job.Queue
@@ -71,6 +71,7 @@ func (s *step) hand(to job.Queue, outcome job.Outcome, memory job.Memory, delay 
 // hold ends a step whose message a schedule brings back: nothing is to be moved.
 func (s *step) hold() {
 	s.outcome, s.detail, s.moves, s.class, s.err = job.Deferred, "scheduled", false, "", nil
+	s.scheduled = true
 }
 
 func withMemory(m job.Message, memory job.Memory) job.Message {

@@ -360,6 +360,7 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
 		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
 		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict, Paused: s.paused,
+		Scheduled: s.scheduled, Cancelled: s.duplicate && s.detail == ledger.Cancelled,
 	}
 	if s.outcome == job.Acknowledged && !s.duplicate && !s.probe {
 		now := h.now()
@@ -383,20 +384,26 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	if s.moves {
 		attempts = s.move.Message.Memory.Attempt
 	}
-	attrs := []slog.Attr{
+	// Logs cost more than the function itself at a trickle. So the line has no kind if the key begins with it, and
+	// no attempts if there were none.
+	attrs := append(make([]slog.Attr, 0, 12),
 		slog.String(telemetry.KeyRequestID, requestID),
 		slog.String(telemetry.KeyMessageID, s.ID),
-		slog.String(telemetry.KeyKind, kind),
-		slog.String(telemetry.KeyJob, s.Key),
-		slog.String(telemetry.KeyLane, string(s.Lane)),
-		slog.Int(telemetry.KeyAttempt, attempts),
-		slog.String(telemetry.KeyOutcome, string(s.outcome)),
-	}
+	)
 	add := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, value))
 		}
 	}
+	if s.Key == "" {
+		add(telemetry.KeyKind, kind)
+	}
+	add(telemetry.KeyJob, s.Key)
+	add(telemetry.KeyLane, string(s.Lane))
+	if attempts > 0 {
+		attrs = append(attrs, slog.Int(telemetry.KeyAttempt, attempts))
+	}
+	add(telemetry.KeyOutcome, string(s.outcome))
 	add(telemetry.KeyClass, string(s.class))
 	add(telemetry.KeyCause, string(s.cause))
 	add(telemetry.KeyDetail, s.detail)

@@ -129,6 +129,21 @@ func (m *memory) commit(d job.Delivery, rules ledger.Rules, now time.Time) job.R
 	return job.Result{Verdict: job.Committed, Detail: "ran"}
 }
 
+// between is a ledger in which something happens once, after an entry was read.
+type between struct {
+	*memory
+	meanwhile func()
+}
+
+func (b *between) Get(ctx context.Context, key string) (ledger.Entry, error) {
+	e, err := b.memory.Get(ctx, key)
+	if do := b.meanwhile; do != nil {
+		b.meanwhile = nil
+		do()
+	}
+	return e, err
+}
+
 // wires are queues that record the messages they were sent.
 type wires struct {
 	mu      sync.Mutex
@@ -1035,6 +1050,19 @@ func TestIsolatedRules(t *testing.T) {
 		b.one(b.back("m2", m))
 		equal(b, b.last(job.Recovery, 1).Message.Memory.Attempt, 2, "the memory's attempt")
 		equal(b, b.last(job.Recovery, 1).Message.Memory.Redrives, 1, "the memory's generation")
+	})
+	t.Run("put back twice, the second copy opens no later isolation", func(t *testing.T) {
+		b, m := isolated(t, job.Transient)
+		b.run = fails(job.Rejected, 0)
+		// The copy reopens the entry and fails between the two calls of the other.
+		b.Ledger = &between{memory: b.ledger, meanwhile: func() {
+			b.now = b.now.Add(time.Second)
+			b.one(b.back("m2", m))
+		}}
+		b.one(b.back("m3", m))
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
+		equal(b, b.ledger.entries["test/1"].Redrives, 1, "the entry's generation")
+		b.last(job.DLQ, 3)
 	})
 	t.Run("past the generation limit it goes back", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)

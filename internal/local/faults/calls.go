@@ -71,6 +71,8 @@ func callsOf(r *http.Request, body []byte) []Call {
 		return callsOfLambda(r)
 	case r.URL.Path == schedulesPath || strings.HasPrefix(r.URL.Path, schedulesPath+"/"):
 		return callsOfScheduler(r, body)
+	case r.URL.Path == metricsPath:
+		return []Call{{Action: "cloudwatch:GetMetricData", Resource: "*"}}
 	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
 		// This is the query protocol. STS is the only service with it that is called.
 		if form, err := url.ParseQuery(string(body)); err == nil && form.Get("Action") == "GetCallerIdentity" {
@@ -138,7 +140,10 @@ func callsOfDynamoDB(operation string, body []byte) []Call {
 	return []Call{call}
 }
 
-const schedulesPath = "/schedules"
+const (
+	schedulesPath = "/schedules"
+	metricsPath   = "/service/GraniteServiceVersion20100801/operation/GetMetricData"
+)
 
 // callsOfScheduler leaves out a schedule's name, which is a hash: each would be another call to replay.
 func callsOfScheduler(r *http.Request, body []byte) []Call {

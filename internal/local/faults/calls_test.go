@@ -14,6 +14,8 @@ func TestRecordedCallsAreThoseOfIAM(t *testing.T) {
 			"POST", "/", "AmazonSQS.SendMessageBatch", "", `{"QueueUrl":"http://x/0/s-1-dlq"}`, "sqs:SendMessage acklast-dlq"},
 		"a queue by name": {
 			"POST", "/", "AmazonSQS.GetQueueUrl", "", `{"QueueName":"s-1-source"}`, "sqs:GetQueueUrl acklast-source"},
+		"CloudWatch's metrics": {
+			"POST", "/service/GraniteServiceVersion20100801/operation/GetMetricData", "", "", "", "cloudwatch:GetMetricData *"},
 		"an index": {
 			"POST", "/", "DynamoDB_20120810.Query", "", `{"TableName":"s-1-ledger","IndexName":"i"}`, "dynamodb:Query table/acklast-ledger/index/i"},
 		"a key that a condition asks for": {
