@@ -82,6 +82,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newJob(a),
 		newStatus(a),
 		newCapacity(a),
+		newConsole(a),
 		newPause(a),
 		newResume(a),
 		newDLQ(a),

@@ -38,10 +38,9 @@ type Stack interface {
 	Job(ctx context.Context, asked string) (Job, error)
 	// Standing says how the stack stands now. It receives no message.
 	Standing(ctx context.Context) (Standing, error)
-	// History returns the stack's figures over time.
-	History(ctx context.Context) (History, error)
-	// Isolated returns the isolated jobs, by the ledger's index, the newest first. It receives no message.
-	Isolated(ctx context.Context) ([]ledger.IsolatedJob, error)
+	// Isolated returns the isolated jobs, by the ledger's index, the newest first. more says that there are more. It
+	// receives no message.
+	Isolated(ctx context.Context) (jobs []ledger.IsolatedJob, more bool, err error)
 }
 
 // Place is where a stack is.

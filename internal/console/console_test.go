@@ -31,12 +31,13 @@ type fake struct {
 	ran   []redrive.Request
 	stops int
 	// answer is by action.
-	answer   map[string]redrive.Response
+	answer map[string]redrive.Response
+	// audit are the answers about the audit, one after another.
+	audit    []redrive.Response
 	fail     error
 	isolated []ledger.IsolatedJob
 	job      console.Job
 	standing console.Standing
-	history  console.History
 }
 
 func (f *fake) Place(context.Context) console.Place {
@@ -45,6 +46,11 @@ func (f *fake) Place(context.Context) console.Place {
 
 func (f *fake) Ask(_ context.Context, r redrive.Request) (redrive.Response, error) {
 	f.asked = append(f.asked, r)
+	if r.Action == "audit" && len(f.audit) > 0 {
+		resp := f.audit[0]
+		f.audit = f.audit[1:]
+		return resp, f.fail
+	}
 	return f.answer[r.Action], f.fail
 }
 
@@ -57,10 +63,11 @@ func (f *fake) Stop(context.Context, string, string) (redrive.Response, error) {
 	f.stops++
 	return redrive.Response{Switch: &redrive.Switch{On: true}}, f.fail
 }
-func (f *fake) Job(context.Context, string) (console.Job, error)       { return f.job, f.fail }
-func (f *fake) Isolated(context.Context) ([]ledger.IsolatedJob, error) { return f.isolated, f.fail }
-func (f *fake) Standing(context.Context) (console.Standing, error)     { return f.standing, f.fail }
-func (f *fake) History(context.Context) (console.History, error)       { return f.history, nil }
+func (f *fake) Job(context.Context, string) (console.Job, error) { return f.job, f.fail }
+func (f *fake) Isolated(context.Context) ([]ledger.IsolatedJob, bool, error) {
+	return f.isolated, false, f.fail
+}
+func (f *fake) Standing(context.Context) (console.Standing, error) { return f.standing, f.fail }
 func (f *fake) actions() (names []string) {
 	for _, r := range f.asked {
 		names = append(names, r.Action)

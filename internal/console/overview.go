@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"acklast/internal/ledger"
@@ -35,8 +34,21 @@ type Standing struct {
 	InScheduler     int
 	MoreInScheduler bool
 	Kinds           []redrive.KindState
+	// Groups are the isolated jobs by class, cause, kind and error, the largest group first.
+	Groups []Group
+	// Run is the run that is active or the last one, Switch the kill switch; nil if there is none or it is not known.
+	Run     *redrive.Run
+	Switch  *redrive.Switch
+	History History
 	// Notes say what could not be read.
 	Notes []string
+}
+
+// Group are isolated jobs of one class, cause and kind whose errors have one fingerprint, by the ledger's index.
+type Group struct {
+	Class, Cause, Kind, Fingerprint string
+	Count                           int
+	Oldest, Newest                  time.Time
 }
 
 // History are series of a stack's figures.
@@ -84,22 +96,17 @@ type PlotRow struct {
 }
 
 const (
-	// liveEvery is the pause between two looks of an open overview at the stack. Each asks SQS three times and the
-	// ledger's index once.
+	// liveEvery is the pause between two looks of an open overview at the stack.
 	liveEvery = 5 * time.Second
-	// classesShown is how many groups of the DLQ the overview shows.
-	classesShown = 8
+	// groupsShown is how many groups of isolated jobs the overview shows.
+	groupsShown = 8
 )
 
 // overviewData is what the overview shows.
 type overviewData struct {
-	Standing Standing
-	History  History
-	Groups   []indexGroup
-	More     int
-	Run      *redrive.Run
-	Switch   *redrive.Switch
-	Notes    []string
+	Standing
+	// More counts the groups that are not shown, Classes all classes.
+	More, Classes int
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
@@ -122,64 +129,32 @@ func (s *Server) overviewLive(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// standing reads everything that the overview shows. It receives no message. What cannot be read is said in a note,
-// except the queues: without them there is no stack.
 func (s *Server) standing(ctx context.Context) (overviewData, error) {
-	var d overviewData
-	var failed, unlisted, unasked, untold error
-	var jobs []ledger.IsolatedJob
-	var status redrive.Response
-	var wait sync.WaitGroup
-	wait.Go(func() { d.Standing, failed = s.Stack.Standing(ctx) })
-	wait.Go(func() { jobs, unlisted = s.Stack.Isolated(ctx) })
-	wait.Go(func() { status, unasked = s.Stack.Ask(ctx, redrive.Request{Action: "status"}) })
-	wait.Go(func() { d.History, untold = s.Stack.History(ctx) })
-	wait.Wait()
-	if failed != nil {
-		return d, failed
+	st, err := s.Stack.Standing(ctx)
+	if err != nil {
+		return overviewData{}, err
 	}
-	d.Notes = d.Standing.Notes
-	for what, err := range map[string]error{"The classes on the DLQ are missing": unlisted, "Runs and the kill switch are missing": unasked} {
-		if err != nil {
-			d.Notes = append(d.Notes, what+": "+err.Error())
-		}
+	d := overviewData{Standing: st}
+	classes := map[string]bool{}
+	for _, g := range st.Groups {
+		classes[g.Class] = true
 	}
-	slices.Sort(d.Notes)
-	if untold != nil {
-		d.History = History{None: untold.Error()}
+	d.Classes = len(classes)
+	if d.More = max(0, len(st.Groups)-groupsShown); d.More > 0 {
+		d.Groups = st.Groups[:groupsShown]
 	}
-	d.Groups = groupsOf(jobs)
-	if d.More = len(d.Groups) - classesShown; d.More > 0 {
-		d.Groups = d.Groups[:classesShown]
-	}
-	d.Switch = status.Switch
-	for _, run := range status.Runs {
-		if run.State == redrive.Active || run.State == redrive.Halted {
-			d.Run = &run
-			break
-		}
+	if st.Run != nil && st.Run.State != redrive.Active && st.Run.State != redrive.Halted {
+		d.Run = nil // it is over
 	}
 	return d, nil
 }
 
-// indexGroup are isolated jobs of one class, cause and kind whose errors have one fingerprint, by the ledger's index.
-type indexGroup struct {
-	Class, Cause, Kind, Fingerprint string
-	Count                           int
-	Oldest, Newest                  time.Time
-	Redriven                        int
-}
-
-func groupOf(j ledger.IsolatedJob) indexGroup {
-	return indexGroup{Class: string(j.Class), Cause: string(j.Cause), Kind: j.Kind, Fingerprint: j.Fingerprint}
-}
-
 // groupsOf groups jobs, the largest group first.
-func groupsOf(jobs []ledger.IsolatedJob) []indexGroup {
-	at := map[indexGroup]int{}
-	var list []indexGroup
+func groupsOf(jobs []ledger.IsolatedJob) []Group {
+	at := map[Group]int{}
+	var list []Group
 	for _, j := range jobs {
-		name := groupOf(j)
+		name := Group{Class: string(j.Class), Cause: string(j.Cause), Kind: j.Kind, Fingerprint: j.Fingerprint}
 		i, ok := at[name]
 		if !ok {
 			i = len(list)
@@ -189,9 +164,6 @@ func groupsOf(jobs []ledger.IsolatedJob) []indexGroup {
 		}
 		g := &list[i]
 		g.Count++
-		if j.Redrives > 0 {
-			g.Redriven++
-		}
 		if j.At.Before(g.Oldest) {
 			g.Oldest = j.At
 		}
@@ -199,7 +171,7 @@ func groupsOf(jobs []ledger.IsolatedJob) []indexGroup {
 			g.Newest = j.At
 		}
 	}
-	slices.SortStableFunc(list, func(a, b indexGroup) int {
+	slices.SortStableFunc(list, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Class+a.Kind+a.Fingerprint, b.Class+b.Kind+b.Fingerprint))
 	})
 	return list

@@ -24,10 +24,12 @@ const jobsShown = 100
 type dlqData struct {
 	Filter redrive.Filter
 	Form   url.Values
-	Groups []indexGroup
+	Groups []Group
 	Jobs   []ledger.IsolatedJob
 	// Matching counts the jobs that match, of which Jobs are the newest.
 	Matching, All int
+	// More says that the index has more jobs than were read.
+	More bool
 	// Unindexed says which conditions the index cannot check.
 	Unindexed bool
 	Classes   []string
@@ -41,11 +43,11 @@ func (s *Server) dlq(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := s.Stack.Isolated(r.Context())
+	jobs, more, err := s.Stack.Isolated(r.Context())
 	if err != nil {
 		return err
 	}
-	d := dlqData{Filter: f, Form: q, All: len(jobs), Classes: classes, Unindexed: len(f.Attributes)+len(f.Payload) > 0}
+	d := dlqData{Filter: f, Form: q, All: len(jobs), More: more, Classes: classes, Unindexed: len(f.Attributes)+len(f.Payload) > 0}
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return !indexed(f, j, s.Now()) })
 	d.Matching, d.Groups, d.Jobs = len(jobs), groupsOf(jobs), jobs[:min(len(jobs), jobsShown)]
 	s.show(w, r, http.StatusOK, "dlq", page{Title: "Dead-letter queue", Section: "dlq", Data: d})
@@ -392,6 +394,9 @@ func (s *Server) runLive(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// auditShown is how many lines of an audit one page shows at least, if there are as many.
+const auditShown = 500
+
 // auditData is what the page of the audit shows.
 type auditData struct {
 	Of      string
@@ -416,11 +421,16 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) error {
 		default:
 			req.Job = d.Of
 		}
-		resp, err := s.Stack.Ask(r.Context(), req)
-		if err := asked(resp, err); err != nil {
-			return err
+		// A run's audit is spread over pages, of which many may be empty.
+		for more := true; more && len(d.Records) < auditShown; more = d.Page > 0 || d.After != "" {
+			resp, err := s.Stack.Ask(r.Context(), req)
+			if err := asked(resp, err); err != nil {
+				return err
+			}
+			d.Records, d.Page, d.After = append(d.Records, resp.Audit...), resp.NextPage, resp.Next
+			req.Page, req.After = d.Page, d.After
 		}
-		d.Records, d.Page, d.After = resp.Audit, resp.NextPage, resp.Next
+		slices.SortStableFunc(d.Records, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 		d.Rest = d.Page > 0 || d.After != ""
 	}
 	s.show(w, r, http.StatusOK, "audit", page{Title: "Audit", Section: "audit", Data: d})

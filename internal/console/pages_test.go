@@ -42,8 +42,9 @@ func filled(t *testing.T, write bool) *browser {
 	}
 	b.job = console.Job{Entries: []ledger.Entry{entry}, Meaning: []string{"It is ambiguous."}, Records: []redrive.Explanation{{Kind: "reminder.send", Facts: []job.Fact{{Name: "state", Value: hostile}}}}}
 	b.standing = console.Standing{Source: console.Lane{Name: "source", Ready: 7}, Recovery: console.Lane{Name: "recovery", InFlight: 3, Paused: true}, Isolated: 3, DLQRetention: 14 * 24 * time.Hour,
+		Groups: []console.Group{{Class: "ambiguous", Kind: "reminder.send", Fingerprint: hostile, Count: 3, Oldest: start, Newest: start}}, Notes: []string{hostile},
 		Kinds: []redrive.KindState{{Kind: "reminder.send", Masked: []string{"recipient"}, Paused: &redrive.Pause{By: "ada", Reason: hostile, At: start}}, {Kind: "reservation.expire", Masked: []string{}}}}
-	b.history = console.History{Source: "the tally of acklast local.", Plots: []console.Plot{
+	b.standing.History = console.History{Source: "the tally of acklast local.", Plots: []console.Plot{
 		{ID: "outcomes", Title: "Deliveries", Unit: "a minute", Times: []time.Time{start.Add(-time.Minute), start}, Lines: []console.Line{{Name: "acknowledged", Values: []float64{3, 41}}}},
 		{ID: "empty", Title: "Nothing"},
 	}}
@@ -52,8 +53,9 @@ func filled(t *testing.T, write bool) *browser {
 		Replacement: &redrive.Replacement{Message: "m-1", Diff: "+ \"recipient\": \"ada@example.com\""}}
 	run := redrive.Run{ID: "r-1", Plan: "p-1", State: redrive.Active, By: "ada", Why: hostile, Total: 10, Counts: map[redrive.Step]int{"sent": 4}, Endings: map[redrive.Ending]int{redrive.Succeeded: 3}, Canary: redrive.CanaryPassed,
 		Watched: []redrive.Watched{{Job: "a", Canary: true, Ending: redrive.Succeeded}, {Job: hostile, Ending: redrive.Again, Why: hostile}, {Job: "c"}}, Halts: []redrive.Halt{{At: start, Code: redrive.HaltCanary, Why: hostile, Failed: []redrive.Watched{{Job: "x", Why: hostile}}}}}
+	b.standing.Run, b.standing.Switch = &run, &redrive.Switch{On: true, By: "bob", Reason: hostile}
 	b.answer["status"] = redrive.Response{Plan: &plan, Run: &run, Runs: []redrive.Run{run}, Switch: &redrive.Switch{On: true, By: "bob", Reason: hostile}}
-	b.answer["audit"] = redrive.Response{Audit: []redrive.AuditRecord{{Run: "r-1", Message: "m-1", At: start, What: "sent", Job: reminder, By: "ada", Reason: hostile}}, NextPage: 1}
+	b.answer["audit"] = redrive.Response{Audit: []redrive.AuditRecord{{Run: "r-1", Message: "m-1", At: start, What: "sent", Job: reminder, By: "ada", Reason: hostile}}}
 	b.answer["kinds"] = redrive.Response{Kinds: b.standing.Kinds}
 	b.answer["inspect"] = redrive.Response{Scan: &redrive.Scan{Seen: 3, Holds: 3}, Groups: plan.Groups, Messages: []redrive.Listed{{Message: "m-1", Job: reminder, Class: job.Ambiguous, Error: hostile, Why: hostile, IsolatedAt: start, DeletedAt: start.Add(time.Hour), Action: redrive.NeedsDecision}},
 		Message: &redrive.MessageView{ID: "m-1", Job: reminder, Class: job.Ambiguous, Memory: job.Memory{Error: hostile, At: start}, Attributes: map[string]string{hostile: "String"}, Entry: &entry, Bytes: 20, Why: hostile}}
@@ -247,7 +249,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("the overview has no %q", want)
 		}
 	}
-	b.history = console.History{None: "the place keeps no figures"}
+	b.standing.History = console.History{None: "the place keeps no figures"}
 	if page := b.page("/"); !strings.Contains(page, "No history here: the place keeps no figures") || strings.Contains(page, "data-plot") {
 		t.Error("a place without history has a plot, or does not say why")
 	}
@@ -282,5 +284,29 @@ func TestCapacityRefusesWhatIsNotReadable(t *testing.T) {
 	}
 	if page := b.page("/capacity?arrivals=40&failing=0.1&p50=100ms&p95=400ms&backlog=3000"); !strings.Contains(page, "done in") {
 		t.Errorf("no answer: %s", page)
+	}
+}
+
+// A run's audit is spread over pages, some of them empty: one page of the console joins them, in order.
+func TestTheAuditIsJoined(t *testing.T) {
+	b := newBrowser(t, false).open()
+	b.audit = []redrive.Response{
+		{NextPage: 1},
+		{Audit: []redrive.AuditRecord{{At: start.Add(time.Second), What: "sent", Message: "second"}}, Next: "x", NextPage: 1},
+		{Audit: []redrive.AuditRecord{{At: start, What: "intent", Message: "first"}}},
+	}
+	page := b.page("/audit?of=r-1")
+	if one, two := strings.Index(page, "first"), strings.Index(page, "second"); one < 0 || two < one {
+		t.Errorf("first at %d, second at %d", one, two)
+	}
+	if strings.Contains(page, "The next part") {
+		t.Error("it offers a part that there is not")
+	}
+	var pages []int
+	for _, r := range b.asked {
+		pages = append(pages, r.Page)
+	}
+	if len(pages) != 3 || pages[1] != 1 || b.asked[2].After != "x" {
+		t.Errorf("asked for %+v", b.asked)
 	}
 }
