@@ -232,8 +232,15 @@ func standingOf(r overview.Snapshot) console.Standing {
 	}
 	st := console.Standing{
 		At: r.At, Source: lane(r.Lanes[0]), Recovery: lane(r.Lanes[1]), Isolated: r.DLQ.Isolated, DLQInFlight: r.DLQ.InFlight,
-		DLQOldest: age(r.DLQ.Oldest), DLQRetention: time.Duration(r.DLQ.RetentionSeconds) * time.Second,
 		InScheduler: r.InScheduler, MoreInScheduler: r.MoreInScheduler, Kinds: r.Kinds, Run: r.Run, Switch: r.Switch,
+	}
+	// CloudWatch knows the age of every message, the index that of recorded ones.
+	switch retention := time.Duration(r.DLQ.RetentionSeconds) * time.Second; {
+	case r.DLQ.Isolated == 0:
+	case r.DLQ.Oldest != nil:
+		st.Deleted = r.DLQ.Oldest.At.Add(retention - age(r.DLQ.Oldest))
+	case r.Isolated != nil:
+		st.Deleted = r.Isolated.DeletedAt
 	}
 	if r.Isolated != nil {
 		for _, g := range r.Isolated.Groups {
@@ -253,7 +260,7 @@ func standingOf(r overview.Snapshot) console.Standing {
 }
 
 // leastPeriods is how many periods a plot shows at least.
-const leastPeriods = 15
+const leastPeriods = 10
 
 // historyOf makes plots of series. Periods before the first count are left out: nothing was recorded then.
 func historyOf(s overview.Series) console.History {

@@ -24,13 +24,13 @@ type Lane struct {
 
 // Standing is how a stack stands now.
 type Standing struct {
-	At              time.Time
-	Source          Lane
-	Recovery        Lane
-	Isolated        int
-	DLQInFlight     int
-	DLQOldest       time.Duration
-	DLQRetention    time.Duration
+	At          time.Time
+	Source      Lane
+	Recovery    Lane
+	Isolated    int
+	DLQInFlight int
+	// Deleted is when SQS deletes the oldest message of the DLQ; zero if that is not known.
+	Deleted         time.Time
 	InScheduler     int
 	MoreInScheduler bool
 	Kinds           []redrive.KindState

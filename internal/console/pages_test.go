@@ -41,7 +41,7 @@ func filled(t *testing.T, write bool) *browser {
 		IsolatedAt: start.Add(-time.Hour), IsolatedMessageID: "m-1",
 	}
 	b.job = console.Job{Entries: []ledger.Entry{entry}, Meaning: []string{"It is ambiguous."}, Records: []redrive.Explanation{{Kind: "reminder.send", Facts: []job.Fact{{Name: "state", Value: hostile}}}}}
-	b.standing = console.Standing{Source: console.Lane{Name: "source", Ready: 7}, Recovery: console.Lane{Name: "recovery", InFlight: 3, Paused: true}, Isolated: 3, DLQRetention: 14 * 24 * time.Hour,
+	b.standing = console.Standing{Source: console.Lane{Name: "source", Ready: 7}, Recovery: console.Lane{Name: "recovery", InFlight: 3, Paused: true}, Isolated: 3, Deleted: start.Add(13 * 24 * time.Hour),
 		Groups: []console.Group{{Class: "ambiguous", Kind: "reminder.send", Fingerprint: hostile, Count: 3, Oldest: start, Newest: start}}, Notes: []string{hostile},
 		Kinds: []redrive.KindState{{Kind: "reminder.send", Masked: []string{"recipient"}, Paused: &redrive.Pause{By: "ada", Reason: hostile, At: start}}, {Kind: "reservation.expire", Masked: []string{}}}}
 	b.standing.History = console.History{Source: "the tally of acklast local.", Plots: []console.Plot{

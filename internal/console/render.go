@@ -163,6 +163,8 @@ func distance(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
 		return "–"
+	case d >= 0 && d < time.Second:
+		return "just now"
 	case d < 0:
 		return "in " + rough(-d)
 	default:

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"acklast/internal/ledger"
 )
@@ -97,7 +98,7 @@ func steps(e ledger.Entry, now time.Time) []step {
 	case e.Status == ledger.Pending && e.RetryAt.After(now):
 		add(e.RetryAt, inWorker, "busy", "next attempt", "The next attempt is not before this time.")
 	}
-	if e.Deadline.After(now) && !e.Status.Final() {
+	if e.Deadline.After(now) && (e.Status == ledger.Pending || e.Status == ledger.Running) {
 		add(e.Deadline, onLane, "plain", "deadline", "No attempt starts that cannot end before this time.")
 	}
 	slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.At.UnixMilli(), b.At.UnixMilli()) })
@@ -123,7 +124,7 @@ type pictureRow struct {
 type point struct {
 	step
 	X, Y int
-	// TitleY is the title's line: titles of neighbours alternate above and below the row.
+	// TitleY is the title's line.
 	TitleY int
 	// Gap is the time since the step before, in words; GapX where it is written.
 	Gap  string
@@ -134,6 +135,8 @@ const (
 	rowHeight  = 62
 	leftMargin = 96
 	topMargin  = 34
+	// letterWidth is the width of a title's letter, at most.
+	letterWidth = 8
 )
 
 // draw lays out the steps. Gaps are drawn by the logarithm of their length, because a retry takes seconds and an
@@ -145,7 +148,7 @@ func draw(list []step) picture {
 			used = append(used, t)
 		}
 	}
-	p := picture{Height: topMargin + rowHeight*len(used) + 26}
+	p := picture{Height: topMargin + rowHeight*max(0, len(used)-1) + 52}
 	for i, t := range used {
 		p.Rows = append(p.Rows, pictureRow{trackNames[t], topMargin + i*rowHeight})
 	}
@@ -154,7 +157,8 @@ func draw(list []step) picture {
 		pt := point{step: s}
 		if i > 0 {
 			gap := s.At.Sub(list[i-1].At)
-			width := min(190, 92+int(16*math.Log10(1+gap.Seconds())))
+			titles := letterWidth * (utf8.RuneCountInString(s.Title) + utf8.RuneCountInString(list[i-1].Title)) / 2
+			width := max(titles+14, 70) + min(90, int(16*math.Log10(1+gap.Seconds())))
 			pt.Gap, pt.GapX = "+"+rough(gap), x+width/2
 			x += width
 		}

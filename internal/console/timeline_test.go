@@ -84,3 +84,11 @@ func TestThePicture(t *testing.T) {
 		t.Errorf("the picture of %d by %d is too small", p.Width, p.Height)
 	}
 }
+
+// The titles of neighbours have room beside each other.
+func TestTitlesDoNotOverlap(t *testing.T) {
+	p := draw([]step{{At: at(-2), Title: "attempt 1 failed"}, {At: at(-2), Title: "attempt 2 failed"}})
+	if room := p.Points[1].X - p.Points[0].X; room < letterWidth*len("attempt 1 failed") {
+		t.Errorf("%d pixels for two titles", room)
+	}
+}

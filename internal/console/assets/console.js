@@ -15,15 +15,17 @@ function draw(place) {
   const rows = [...table.tBodies[0].rows].reverse();
   const data = [rows.map((r) => Date.parse(r.querySelector("time").dateTime) / 1000)];
   names.forEach((_, i) => data.push(rows.map((r) => Number(r.cells[i + 1].textContent))));
+  const two = (n) => String(n).padStart(2, "0");
+  const clock = (s) => { const d = new Date(s * 1000); return two(d.getUTCHours()) + ":" + two(d.getUTCMinutes()); };
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
   const old = plots.get(place.dataset.plot);
   if (old) old.destroy();
   const chart = new uPlot({
-    width: Math.max(240, place.clientWidth), height: 200, tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
+    width: Math.max(240, place.clientWidth), height: 210,
     cursor: { drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.08)] } },
-    series: [{ label: "UTC" }, ...names.map((label, i) => ({ label, stroke: colour(styles[i % styles.length][0]), dash: styles[i % styles.length][1], width: 2, points: { show: rows.length < 40 } }))],
-    axes: [axis, { ...axis, size: 46 }],
+    series: [{ label: "UTC", value: (_, s) => (s == null ? "" : clock(s)) }, ...names.map((label, i) => ({ label, stroke: colour(styles[i % styles.length][0]), dash: styles[i % styles.length][1], width: 2, points: { show: rows.length < 40 }, value: (_, v) => (v == null ? "" : String(v)) }))],
+    axes: [{ ...axis, space: 70, values: (_, times) => times.map(clock) }, { ...axis, size: 46 }],
   }, data, place);
   plots.set(place.dataset.plot, chart);
   place.chart = chart;
