@@ -25,6 +25,7 @@ var mayUse = map[string][]string{
 	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/", "cmd/"},
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
+	"github.com/chromedp":                            {}, // for tests only
 	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
 	"functions":                                      {},
 	"infra":                                          {"infra", "infra/"},
