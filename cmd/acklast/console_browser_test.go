@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
 	"image/png"
 	"io"
 	"maps"
@@ -319,7 +321,7 @@ func (s *story) keep(file string, picture []byte) {
 	}
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	if err := encoder.Encode(&out, decoded); err != nil {
+	if err := encoder.Encode(&out, paletted(decoded)); err != nil {
 		s.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -328,6 +330,38 @@ func (s *story) keep(file string, picture []byte) {
 	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil { //nolint:gosec // a picture for everybody
 		s.Fatal(err)
 	}
+}
+
+// paletted is a picture with at most 256 colours, which takes a third of the room. Of text's many shades those are
+// joined that differ least.
+func paletted(from image.Image) image.Image {
+	bounds := from.Bounds()
+	for drop := 0; drop < 8; drop++ {
+		index := map[color.RGBA]uint8{}
+		to := image.NewPaletted(bounds, nil)
+		fits := true
+		for y := bounds.Min.Y; y < bounds.Max.Y && fits; y++ {
+			for x := bounds.Min.X; x < bounds.Max.X && fits; x++ {
+				r, g, b, _ := from.At(x, y).RGBA()
+				half := uint32(1) << drop >> 1
+				cut := func(v uint32) uint8 { return uint8(min(255, (v>>8+half)>>drop<<drop)) } //nolint:gosec // it is at most 255
+				c := color.RGBA{cut(r), cut(g), cut(b), 255}
+				at, known := index[c]
+				if !known {
+					if fits = len(to.Palette) < 256; !fits {
+						break
+					}
+					at = uint8(len(to.Palette)) //nolint:gosec // it is below 256
+					index[c], to.Palette = at, append(to.Palette, c)
+				}
+				to.SetColorIndex(x, y, at)
+			}
+		}
+		if fits {
+			return to
+		}
+	}
+	return from
 }
 
 // TestBrowserStory plays an incident in a real browser: a dependency fails, the DLQ fills, the overview shows it, a

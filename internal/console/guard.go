@@ -23,7 +23,7 @@ const (
 )
 
 // policy is the content security policy. A page may load scripts, styles, pictures and streams of this server, send
-// forms to it, and nothing else. The script's own list of styles is needed because the plots set sizes on elements.
+// forms to it, and nothing else. A script or a style in the page itself does not count.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -50,13 +50,12 @@ type session struct {
 func newGuard(address string, now func() time.Time, link func(string)) *guard {
 	// Browsers keep cookies by host and not by port: the name keeps two consoles apart.
 	_, port, _ := strings.Cut(address, ":")
-	return &guard{address: address, cookie: "acklast_console_" + port, now: now, link: link, sessions: map[string]session{}}
+	return &guard{address: address, cookie: "acklast_console_" + port, now: now, link: link, token: rand.Text(), sessions: map[string]session{}}
 }
 
-// invite makes a new link, which replaces the one before.
+// invite tells the link of the present token.
 func (g *guard) invite() {
 	g.mu.Lock()
-	g.token = rand.Text()
 	link := "http://" + g.address + "/open?token=" + url.QueryEscape(g.token)
 	g.mu.Unlock()
 	if g.link != nil {
@@ -132,10 +131,10 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 func (g *guard) exchange(token string) (id string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) != 1 {
+	if subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) != 1 {
 		return "", false
 	}
-	g.token = ""
+	g.token = rand.Text() // in the same step, so that of two requests at once one opens a session
 	id = rand.Text()
 	g.sessions[id] = session{csrf: rand.Text(), until: g.now().Add(sessionLife)}
 	return id, true

@@ -148,7 +148,7 @@ func draw(list []step) picture {
 			used = append(used, t)
 		}
 	}
-	p := picture{Height: topMargin + rowHeight*max(0, len(used)-1) + 52}
+	p := picture{Height: topMargin + rowHeight*max(0, len(used)-1) + 60}
 	for i, t := range used {
 		p.Rows = append(p.Rows, pictureRow{trackNames[t], topMargin + i*rowHeight})
 	}
@@ -163,7 +163,11 @@ func draw(list []step) picture {
 			x += width
 		}
 		pt.X, pt.Y = x, topMargin+slices.Index(used, s.Track)*rowHeight
-		pt.TitleY = pt.Y - 13
+		// A title stands on the side from which no line comes.
+		above := func(j int) bool { return j >= 0 && j < len(list) && list[j].Track < s.Track }
+		if pt.TitleY = pt.Y - 13; above(i-1) || above(i+1) {
+			pt.TitleY = pt.Y + 23
+		}
 		if i > 0 {
 			before := p.Points[i-1]
 			middle := (before.X + x) / 2

@@ -92,3 +92,13 @@ func TestTitlesDoNotOverlap(t *testing.T) {
 		t.Errorf("%d pixels for two titles", room)
 	}
 }
+
+// A line that comes from above would cross a title above the point.
+func TestATitleStandsWhereNoLineComes(t *testing.T) {
+	p := draw([]step{{At: at(-3), Track: onLane}, {At: at(-2), Track: onDLQ}, {At: at(-1), Track: onDLQ}, {At: at(0), Track: onDLQ}, {At: at(1), Track: onLane}})
+	for i, below := range []bool{false, true, false, true, false} {
+		if pt := p.Points[i]; pt.TitleY > pt.Y != below {
+			t.Errorf("title %d is at %d, its point at %d", i, pt.TitleY, pt.Y)
+		}
+	}
+}

@@ -22,6 +22,7 @@ function draw(place) {
   if (old) old.destroy();
   const chart = new uPlot({
     width: Math.max(240, place.clientWidth), height: 210,
+    legend: { markers: { width: 3, dash: (_, i) => ["solid", "dashed", "dotted", "double"][(i - 1) % 4] } },
     cursor: { drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.08)] } },
     series: [{ label: "UTC", value: (_, s) => (s == null ? "" : clock(s)) }, ...names.map((label, i) => ({ label, stroke: colour(styles[i % styles.length][0]), dash: styles[i % styles.length][1], width: 2, points: { show: rows.length < 40 }, value: (_, v) => (v == null ? "" : String(v)) }))],
