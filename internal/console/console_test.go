@@ -235,6 +235,31 @@ func TestALinkOpensOnce(t *testing.T) {
 	b.wantStatus("after the used link", status, http.StatusForbidden)
 }
 
+// Of many requests with one link, one opens a session.
+func TestALinkOpensOnceAlsoAtOnce(t *testing.T) {
+	b := newBrowser(t, false)
+	opened := make(chan bool, 8)
+	for range cap(opened) {
+		go func() {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, b.links[0], nil)
+			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			opened <- err == nil && resp.StatusCode == http.StatusOK
+		}()
+	}
+	n := 0
+	for range cap(opened) {
+		if <-opened {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the link opened %d times", n)
+	}
+}
+
 func TestAForeignRequestIsRefused(t *testing.T) {
 	b := newBrowser(t, true).open()
 	b.answer["inspect"] = redrive.Response{Scan: &redrive.Scan{}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -308,5 +309,58 @@ func TestTheAuditIsJoined(t *testing.T) {
 	}
 	if len(pages) != 3 || pages[1] != 1 || b.asked[2].After != "x" {
 		t.Errorf("asked for %+v", b.asked)
+	}
+}
+
+// Each action asks the redrive function for exactly what its page said.
+func TestEachActionsRequest(t *testing.T) {
+	b := filled(t, true)
+	b.answer["run"] = redrive.Response{Run: b.answer["status"].Run}
+	who := redrive.Request{By: "bob", Reason: "why"}
+	for _, test := range []struct {
+		action string
+		form   url.Values
+		want   redrive.Request
+		next   string
+	}{
+		{"plan", url.Values{"class": {"transient"}, "fingerprint": {"f"}, "rate": {"7"}, "canary": {"2"}}, redrive.Request{Action: "plan", RatePerSecond: 7, Canary: 2,
+			Select: &redrive.Filter{Classes: []job.Class{job.Transient}, Fingerprints: []string{"f"}}}, "/plans/p-1"},
+		{"plan", nil, redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}, "/plans/p-1"},
+		{"stop", url.Values{"run": {"r-1"}}, redrive.Request{Action: "stop", Run: "r-1"}, "/runs"},
+		{"revoke", url.Values{"plan": {"p-1"}}, redrive.Request{Action: "revoke", Plan: "p-1"}, "/runs"},
+		{"resume", nil, redrive.Request{Action: "resume"}, "/runs"},
+		{"discard", url.Values{"message": {"m-1"}}, redrive.Request{Action: "discard", Messages: []string{"m-1"}}, "/audit?of=d-1"},
+		{"decide-sent", url.Values{"job": {reminder}}, redrive.Request{Action: "decide", Job: reminder, Decision: ledger.Sent}, "/jobs?q=" + url.QueryEscape(reminder)},
+		{"decide-not-sent", url.Values{"job": {reminder}}, redrive.Request{Action: "decide", Job: reminder, Decision: ledger.NotSent}, "/jobs?q=" + url.QueryEscape(reminder)},
+		{"pause", url.Values{"kind": {"k"}}, redrive.Request{Action: "pause", Kind: "k"}, "/"},
+		{"unpause", url.Values{"kind": {"k"}}, redrive.Request{Action: "unpause", Kind: "k"}, "/"},
+	} {
+		b.answer["plan"] = redrive.Response{Plan: &redrive.Plan{ID: "p-1"}}
+		b.answer["discard"] = redrive.Response{Discard: "d-1"}
+		form := url.Values{"by": {who.By}, "reason": {who.Reason}}
+		for name, values := range test.form {
+			form[name] = values
+		}
+		status, body, header := b.post("/act/"+test.action, form)
+		if status != http.StatusSeeOther || header.Get("Location") != test.next {
+			t.Errorf("%s: status %d, goes on at %q, want %q: %s", test.action, status, header.Get("Location"), test.next, body)
+			continue
+		}
+		test.want.By, test.want.Reason = who.By, who.Reason
+		if got := b.asked[len(b.asked)-1]; !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s asked %+v, want %+v", test.action, got, test.want)
+		}
+	}
+	status, _, header := b.post("/act/continue", url.Values{"run": {"r-1"}, "by": {"bob"}, "reason": {"why"}})
+	if status != http.StatusSeeOther || header.Get("Location") != "/runs/r-1" || len(b.ran) != 1 || b.ran[0].Run != "r-1" {
+		t.Errorf("continue: status %d, ran %+v", status, b.ran)
+	}
+	status, _, _ = b.post("/act/plan", url.Values{"rate": {"fast"}, "by": {"bob"}, "reason": {"why"}})
+	b.wantStatus("a rate that is no number", status, http.StatusBadRequest)
+	// What was not done is told.
+	b.answer["discard"] = redrive.Response{Results: []redrive.Result{{Message: "m-1", Result: "refused", Why: "a delivery holds it"}}}
+	status, body, _ := b.post("/act/discard", url.Values{"message": {"m-1"}, "by": {"bob"}, "reason": {"why"}})
+	if status != http.StatusConflict || !strings.Contains(body, "a delivery holds it") {
+		t.Errorf("a refused discard: status %d: %s", status, body)
 	}
 }
