@@ -26,6 +26,7 @@ var mayUse = map[string][]string{
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
 	"github.com/chromedp":                            {}, // for tests only
+	"charm.land":                                     {"cmd/"},
 	"github.com/aws/aws-cdk-go":                      {"infra", "infra/"},
 	"functions":                                      {},
 	"infra":                                          {"infra", "infra/"},

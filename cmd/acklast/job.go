@@ -60,6 +60,11 @@ func (a *app) job(ctx context.Context, asked string) error {
 	if err != nil {
 		return err
 	}
+	return a.jobAt(ctx, g, asked)
+}
+
+// jobAt is job at a place that is known.
+func (a *app) jobAt(ctx context.Context, g *governor, asked string) error {
 	r, unknown, err := g.jobReport(ctx, asked)
 	if err != nil {
 		return err

@@ -15,6 +15,9 @@ const defaultColumns = 80
 // columns is the largest width of an answer, 0 for any. Output that is piped into another program has one line
 // for each row.
 func (a *app) columns(w io.Writer) int {
+	if a.width > 0 {
+		return a.width
+	}
 	if !isTerminal(w) {
 		return 0
 	}

@@ -22,6 +22,10 @@ type app struct {
 
 	profile, region, endpoint, stack, output string
 
+	// width is the largest width of an answer that is shown elsewhere than on a terminal of its own; 0 asks the
+	// terminal.
+	width int
+
 	// typed reads a.stdin; person says whether a person types there.
 	typed  *bufio.Reader
 	person func() bool
@@ -81,6 +85,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newSend(a),
 		newJob(a),
 		newStatus(a),
+		newWatch(a),
 		newCapacity(a),
 		newConsole(a),
 		newPause(a),
