@@ -7,13 +7,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 )
 
@@ -76,6 +79,38 @@ func TestRedriveCommands(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", failed.code, failed.stdout, failed.stderr)
 	}
 	contains(t, failed.stdout, "halted canary", "the canary failed", "isolated again")
+	// The live view has the run, its group and the outcomes, and opens the run.
+	look := decode[overview.Snapshot](t, user.must("watch", "--once", "--output", "json"))
+	if look.Run == nil || look.Run.ID != plan.Run || look.Run.Code != redrive.HaltCanary {
+		t.Errorf("run is %+v, want %s, halted by its canary", look.Run, plan.Run)
+	}
+	if look.Isolated == nil || len(look.Isolated.Groups) != 1 || look.Isolated.Groups[0].Jobs[0] != "reservation.expire/r-1/h-1" {
+		t.Errorf("isolated are %+v, want reservation.expire/r-1/h-1 alone", look.Isolated)
+	} else if seen.Groups[0].Fingerprint != look.Isolated.Groups[0].Fingerprint {
+		t.Errorf("fingerprint is %q, want the look's, %q", look.Isolated.Groups[0].Fingerprint, seen.Groups[0].Fingerprint)
+	}
+	// Two isolations: of its first delivery, and of the redriven one. Metric lines come after what they count.
+	eventually(t, time.Minute, func() bool {
+		look = decode[overview.Snapshot](t, user.must("watch", "--once", "--output", "json"))
+		return look.Series.Total(overview.IsolatedNow) == 2 && look.Series.Total(overview.Redriven) == 1 && look.Series.Total(overview.Recovered) == 1
+	}, func() string {
+		return fmt.Sprintf("series are %+v, want two isolations, and one redriven job on the recovery lane", look.Series)
+	})
+	watcher := &app{stack: r.stack, endpoint: report.Endpoint, getenv: func(string) string { return "" }, now: time.Now}
+	place, err := watcher.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := watcher.loadScreen(t.Context(), place, screen{page: pageRuns}, 80)
+	if err != nil || len(runs.runs) != 2 {
+		t.Errorf("runs are %+v, %v, want two", runs.runs, err)
+	}
+	opened, err := watcher.loadScreen(t.Context(), place, screen{page: pageRun, id: plan.ID}, 80)
+	if err != nil || opened.run != plan.Run || opened.plan != plan.ID {
+		t.Errorf("opened %q of plan %q, %v, want %q of %q", opened.run, opened.plan, err, plan.Run, plan.ID)
+	}
+	contains(t, strings.Join(opened.text, "\n"), "canary failed; window: 1 of 1 sent jobs ran, 0 well", "isolated again")
+
 	if got := user.run("redrive", "status", plan.Run); got.code != exitStopped {
 		t.Errorf("status: exit code %d", got.code)
 	}

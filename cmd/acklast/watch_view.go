@@ -173,7 +173,7 @@ const groupsShown = 4
 // stack is the first screen: lanes, what holds work back, outcomes, the run, and the groups of isolated jobs.
 func (m *watchModel) stack() []line {
 	parts := slices.Concat(m.lanes(), m.held(), m.outcomes(), m.run())
-	if m.bodyHeight()-len(parts) < groupsShown+2 {
+	if m.bodyHeight()-len(parts) < 2+min(groupsShown, len(m.groups())) {
 		parts = slices.DeleteFunc(parts, func(l line) bool { return l.text == "" })
 	}
 	return append(parts, m.isolated(m.bodyHeight()-len(parts))...)
@@ -247,11 +247,8 @@ func (m *watchModel) outcomes() []line {
 	}
 	fresh, _ := series.PerMinute(overview.Fresh)
 	again, _ := series.PerMinute(overview.Recovered)
-	share := ""
-	if fresh+again > 0 {
-		share = fmt.Sprintf("; %.0f %% on the recovery lane", 100*again/(fresh+again))
-	}
-	lines := []line{linef(heading, "OUTCOMES A MINUTE, last %d min, by %s%s", int(series.To.Sub(series.From).Minutes()), series.Source, share)}
+	lines := []line{linef(heading, "OUTCOMES A MINUTE (%d min, %s): fresh work %.1f, recovery lane %.1f",
+		int(series.To.Sub(series.From).Minutes()), series.Source, fresh, again)}
 	for i := 0; i+1 < len(shownSeries); i += 2 {
 		var cells []string
 		for _, name := range shownSeries[i : i+2] {
@@ -431,5 +428,5 @@ func helpText() []string {
 		}
 		text = append(text, fmt.Sprintf("  %-13s %s", b.key, b.what))
 	}
-	return append(text, "", "A key that starts a command shows the command line first. It asks what the command asks.")
+	return append(text, "", "A key that starts a command shows the command line first,", "and asks what the command asks.")
 }
