@@ -86,11 +86,11 @@ func (a *app) watchStack(ctx context.Context, o watchOptions) error {
 
 // watchLines prints one line for each look, until ctx ends. Only the first look has to succeed.
 func (a *app) watchLines(ctx context.Context, t *target, reader *overview.Reader, o watchOptions) error {
-	for first := true; ; first = false {
+	for first := true; first || retry.Sleep(ctx, o.every) == nil; first = false {
 		s, err := reader.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil // whoever watches ends it so
+			continue // whoever watches has ended it
 		case err != nil && (first || o.once):
 			return t.explain(err)
 		case err != nil:
@@ -100,10 +100,11 @@ func (a *app) watchLines(ctx context.Context, t *target, reader *overview.Reader
 				return err
 			}
 		}
-		if o.once || retry.Sleep(ctx, o.every) != nil {
-			return nil
+		if o.once {
+			break
 		}
 	}
+	return nil
 }
 
 func (a *app) printLine(s overview.Snapshot) error {

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -340,6 +342,36 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	}
 	v.load = func(s screen, _ int) (screen, error) { return s, errors.New("denied") }
 	v.keys("r").wants("Not read: denied")
+}
+
+// The words say everything: with NO_COLOR the terminal gets no colour. The program ends with its keys.
+func TestWatchWithoutColour(t *testing.T) {
+	shown := func(env ...string) string {
+		t.Helper()
+		v := view(t, busy())
+		var out buffer
+		input, keys := io.Pipe()
+		defer func() { _ = keys.Close() }()
+		p := tea.NewProgram(v.watchModel, tea.WithInput(input), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
+			tea.WithEnvironment(append(env, "TERM=xterm-256color", "TTY_FORCE=1")), tea.WithoutSignalHandler())
+		ended := make(chan error, 1)
+		go func() { _, err := p.Run(); ended <- err }()
+		eventually(t, time.Minute, func() bool { return strings.Contains(out.String(), "KILL SWITCH ON") }, out.String)
+		if _, err := keys.Write([]byte("q")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	colour := regexp.MustCompile(`\x1b\[[0-9;]*(3[0-7]|9[0-7]|38)[;m]`)
+	if !colour.MatchString(shown()) {
+		t.Error("no colour at all")
+	}
+	if got := colour.FindString(shown("NO_COLOR=1")); got != "" {
+		t.Errorf("NO_COLOR, and yet %q", got)
+	}
 }
 
 // After a command, the view looks again at once, and goes on in its own time.
