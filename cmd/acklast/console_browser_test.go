@@ -250,11 +250,11 @@ func (s *story) plotted(id string) map[string]int {
 // wantPlot waits until the plot's sums are the outcomes of the worker's log.
 func (s *story) wantPlot(of string) {
 	s.Helper()
-	got, want := map[string]int{}, map[string]int{}
+	want := map[string]int{}
 	deadline := time.Now().Add(patience)
 	for {
 		seen := s.outcomes.all()
-		got = s.plotted("outcomes")
+		got := s.plotted("outcomes")
 		for _, name := range []job.Outcome{job.Acknowledged, job.Retried, job.Isolated, job.Deferred, job.Left} {
 			want[string(name)] = seen[string(name)]
 		}
@@ -332,36 +332,28 @@ func (s *story) keep(file string, picture []byte) {
 	}
 }
 
-// paletted is a picture with at most 256 colours, which takes a third of the room. Of text's many shades those are
-// joined that differ least.
+// paletted is a picture with its 256 most frequent colours, which takes a third of the room. Every other colour, a shade
+// at the edge of a letter, becomes the nearest of them.
 func paletted(from image.Image) image.Image {
 	bounds := from.Bounds()
-	for drop := 0; drop < 8; drop++ {
-		index := map[color.RGBA]uint8{}
-		to := image.NewPaletted(bounds, nil)
-		fits := true
-		for y := bounds.Min.Y; y < bounds.Max.Y && fits; y++ {
-			for x := bounds.Min.X; x < bounds.Max.X && fits; x++ {
-				r, g, b, _ := from.At(x, y).RGBA()
-				half := uint32(1) << drop >> 1
-				cut := func(v uint32) uint8 { return uint8(min(255, (v>>8+half)>>drop<<drop)) } //nolint:gosec // it is at most 255
-				c := color.RGBA{cut(r), cut(g), cut(b), 255}
-				at, known := index[c]
-				if !known {
-					if fits = len(to.Palette) < 256; !fits {
-						break
-					}
-					at = uint8(len(to.Palette)) //nolint:gosec // it is below 256
-					index[c], to.Palette = at, append(to.Palette, c)
-				}
-				to.SetColorIndex(x, y, at)
-			}
-		}
-		if fits {
-			return to
+	seen := map[color.Color]int{}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			seen[from.At(x, y)]++
 		}
 	}
-	return from
+	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	to := image.NewPaletted(bounds, colours[:min(len(colours), 256)])
+	index := map[color.Color]uint8{}
+	for c := range seen {
+		index[c] = uint8(to.Palette.Index(c)) //nolint:gosec // it is below 256
+	}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			to.SetColorIndex(x, y, index[from.At(x, y)])
+		}
+	}
+	return to
 }
 
 // TestBrowserStory plays an incident in a real browser: a dependency fails, the DLQ fills, the overview shows it, a
