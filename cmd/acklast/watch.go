@@ -46,7 +46,7 @@ line. It needs the permissions of "acklast status". It receives no message; only
 The outcomes come from CloudWatch, where watch reads nine metrics a minute: about 0.13 USD a day. At the address of
 "acklast local" they come from the functions' metric lines and cost nothing. Other places have no history.`,
 		Example: `  acklast watch
-  acklast watch --every 1m >> watch.log
+  acklast watch --every 1m
   acklast watch --once --output json | jq .dlq.isolated`,
 		Args: cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.watchStack(cmd.Context(), o) }),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -60,6 +61,9 @@ var actions = []binding{
 	{pageGroup, "d", "look at its messages (receives them for a moment)", func(m *watchModel) (action, string) {
 		return action{args: append([]string{"dlq"}, selecting(m.top().group)...)}, ""
 	}},
+	{pageGroup, "x", "discard the group", func(m *watchModel) (action, string) { return groupAction(m, "discard") }},
+	{pageGroup, "Y", "decide that all of it took effect (ambiguous jobs)", func(m *watchModel) (action, string) { return groupAction(m, "decide", "--sent") }},
+	{pageGroup, "N", "decide that none of it did", func(m *watchModel) (action, string) { return groupAction(m, "decide", "--not-sent") }},
 
 	{pageJob, "o", "redrive this job alone", func(m *watchModel) (action, string) {
 		return jobAction(m, func(key string) action { return reasoned("redrive", "run", "--only", key) })
@@ -141,6 +145,15 @@ func planAction(m *watchModel) (action, string) {
 		group = m.groups()[m.top().cursor]
 	}
 	return reasoned(append([]string{"redrive", "plan"}, selecting(group)...)...), ""
+}
+
+// groupAction makes an action for a whole group. The command is refused if its selection has another count by then.
+func groupAction(m *watchModel, command ...string) (action, string) {
+	g := m.top().group
+	if g.Count == 0 {
+		return action{}, "none of the group is isolated any more"
+	}
+	return reasoned(slices.Concat(command, selecting(g), []string{"--count", strconv.Itoa(g.Count)})...), ""
 }
 
 // jobAction makes an action for a job by its key. A subject may have several jobs.
