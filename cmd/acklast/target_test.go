@@ -68,7 +68,7 @@ func TestMissingStack(t *testing.T) {
 	c, aws := embedded(t)
 	wanted := []string{"stack other is not, or not completely, at " + aws.Endpoint(), "acklast local --stack other", "--stack"}
 	for _, args := range [][]string{
-		{"status"}, {"send", expiry("r-1")}, {"job", "r-1"},
+		{"status"}, {"watch", "--once"}, {"send", expiry("r-1")}, {"job", "r-1"},
 	} {
 		c.refused(exitFailed, wanted, append(args, "--stack", "other")...)
 	}

@@ -148,7 +148,6 @@ func TestWatchPrintsLines(t *testing.T) {
 		}
 	}
 	c.refused(exitRefused, []string{"--every is 10ms, want at least 1s"}, "watch", "--every", "10ms")
-	offline(t).refused(exitFailed, []string{"nothing answers"}, "watch", "--once")
 }
 
 // A key's command asks first, runs like one that was typed, and says how it ended.
