@@ -81,6 +81,11 @@ test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack to
 	@scripts/timed.sh "template" scripts/cfn-engines.sh
 	@scripts/timed.sh "permissions" scripts/iam-engine.sh
 
+.PHONY: test-browser
+test-browser: node_modules/.package-lock.json ## Play an incident in a real browser, with an accessibility check (needs Chromium; ARGS=-update renews the pictures)
+	$(GO) vet -tags browser ./cmd/acklast
+	$(GO) test -tags browser -count 1 -timeout 20m ./cmd/acklast -run '^TestBrowser' $(ARGS)
+
 # STACK names the stack, MINISTACK_PORT the port.
 .PHONY: ministack-up ministack-deploy ministack-e2e ministack-down
 ministack-up: ## Start MiniStack, a free AWS in processes (needs Python, no Docker)

@@ -75,6 +75,11 @@ func offline(t *testing.T) *cli {
 }
 
 func (c *cli) runContext(ctx context.Context, stderr io.Writer, args ...string) result {
+	return c.runTo(ctx, io.Discard, stderr, args...)
+}
+
+// runTo runs a command line and writes what it prints to stdout and stderr too.
+func (c *cli) runTo(ctx context.Context, stdout, stderr io.Writer, args ...string) result {
 	var out, err buffer
 	in := c.stdin
 	if in == nil {
@@ -89,7 +94,7 @@ func (c *cli) runContext(ctx context.Context, stderr io.Writer, args ...string) 
 		env = maps.Clone(env)
 		env["AWS_ENDPOINT_URL"] = p.URL()
 	}
-	code := run(ctx, append([]string{"acklast"}, args...), in, &out, io.MultiWriter(&err, stderr),
+	code := run(ctx, append([]string{"acklast"}, args...), in, io.MultiWriter(&out, stdout), io.MultiWriter(&err, stderr),
 		func(name string) string { return env[name] })
 	return result{code, out.String(), err.String()}
 }

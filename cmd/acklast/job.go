@@ -65,34 +65,45 @@ func (a *app) job(ctx context.Context, asked string) error {
 
 // jobAt is job at a place that is known.
 func (a *app) jobAt(ctx context.Context, g *governor, asked string) error {
-	// Read both at the same time: the function may have to be started first.
-	var records []redrive.Explanation
-	var unknown error
-	var asking sync.WaitGroup
-	asking.Go(func() { records, unknown = g.records(ctx, asked) })
-	entries, err := g.lookUp(ctx, asked)
-	asking.Wait()
+	r, unknown, err := g.jobReport(ctx, asked)
 	if err != nil {
-		return g.explain(err)
+		return err
 	}
 	if unknown != nil {
-		say(a.stderr, "The kinds' own records are left out, as the redrive function did not answer: %v\n", unknown)
+		say(a.stderr, "%s\n", leftOut(unknown))
 	}
-	r := jobReport{Asked: asked, Entries: entries, Records: records, Meaning: []string{}}
-	now := a.now()
-	for _, e := range r.Entries {
-		r.Meaning = append(r.Meaning, meaning(e, now))
-	}
-	if len(r.Entries) == 0 {
-		r.Meaning = g.absent(r)
-	}
-	if err := a.answer(r, func(w io.Writer) { printJob(w, r, now) }); err != nil {
+	if err := a.answer(r, func(w io.Writer) { printJob(w, r, a.now()) }); err != nil {
 		return err
 	}
 	if len(r.Entries) == 0 && !known(r.Records) {
 		return &toldError{exitFailed}
 	}
 	return nil
+}
+
+// jobReport reads what is known about a key or a subject. unknown says why the kinds' own records are missing.
+func (g *governor) jobReport(ctx context.Context, asked string) (r jobReport, unknown, err error) {
+	// Read both at the same time: the function may have to be started first.
+	var records []redrive.Explanation
+	var asking sync.WaitGroup
+	asking.Go(func() { records, unknown = g.records(ctx, asked) })
+	entries, err := g.lookUp(ctx, asked)
+	asking.Wait()
+	if err != nil {
+		return r, nil, g.explain(err)
+	}
+	r = jobReport{Asked: asked, Entries: entries, Records: records, Meaning: []string{}}
+	for _, e := range r.Entries {
+		r.Meaning = append(r.Meaning, meaning(e, g.now()))
+	}
+	if len(r.Entries) == 0 {
+		r.Meaning = g.absent(r)
+	}
+	return r, unknown, nil
+}
+
+func leftOut(err error) string {
+	return fmt.Sprintf("The kinds' own records are left out, as the redrive function did not answer: %v", err)
 }
 
 // lookUp finds the entry of a key, or else the entries of a subject.

@@ -90,6 +90,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 		newWatch(a),
 		newDoctor(a),
 		newCapacity(a),
+		newConsole(a),
 		newPause(a),
 		newResume(a),
 		newDLQ(a),

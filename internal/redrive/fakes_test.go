@@ -466,7 +466,7 @@ func testKind(name string, late job.LatePolicy) job.Kind {
 	type payload struct {
 		ID string `json:"id"`
 	}
-	return job.Define(job.Definition[payload]{Name: name, Late: late, Key: func(p payload) (string, []string) { return p.ID, nil }})
+	return job.Define(job.Definition[payload]{Name: name, Late: late, Masked: []string{"recipient"}, Key: func(p payload) (string, []string) { return p.ID, nil }})
 }
 
 func body(id string) string { return `{"kind":"test","payload":{"id":"` + id + `"}}` }

@@ -20,6 +20,9 @@ type KindState struct {
 	Kind string `json:"kind"`
 	// PerSecond is the kind's own bound on attempts a second; 0 when it has none.
 	PerSecond float64 `json:"perSecond,omitempty"`
+	// Masked are the payload's top-level fields that are never shown. It is absent for a kind that this version does
+	// not know, and for an answer of an older version: then nobody knows what may be shown.
+	Masked []string `json:"masked,omitzero"`
 	// Paused says who paused the kind, if anybody did.
 	Paused *Pause `json:"paused,omitempty"`
 }
@@ -68,7 +71,7 @@ func (s *Service) kindStates(p pauses) []KindState {
 	}
 	for _, k := range s.kinds.Kinds() {
 		known[k.Name] = true
-		states = append(states, KindState{Kind: k.Name, PerSecond: k.PerSecond, Paused: paused(k.Name)})
+		states = append(states, KindState{Kind: k.Name, PerSecond: k.PerSecond, Masked: append([]string{}, k.Masked...), Paused: paused(k.Name)})
 	}
 	for name := range p.Kinds {
 		if !known[name] {

@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -48,6 +49,21 @@ func TestPauseOfAKind(t *testing.T) {
 	b.must(redrive.Request{Action: "unpause", Kind: name, By: "bob", Reason: "mended"})
 	if got := paused(); len(got) != 0 {
 		t.Errorf("still paused: %q", got)
+	}
+}
+
+// A program that shows a payload learns here which fields it has to hide. An unknown kind names none, and not an empty
+// list.
+func TestKindsTellWhatIsNeverShown(t *testing.T) {
+	b := newBench(t)
+	told := map[string][]string{}
+	for _, k := range b.must(redrive.Request{Action: "kinds"}).Kinds {
+		told[k.Kind] = k.Masked
+	}
+	for _, k := range b.kinds.Kinds() {
+		if got, ok := told[k.Name]; !ok || got == nil || !slices.Equal(got, k.Masked) {
+			t.Errorf("%s masks %q, told %q", k.Name, k.Masked, got)
+		}
 	}
 }
 
