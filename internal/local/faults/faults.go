@@ -41,7 +41,22 @@ type Proxy struct {
 	active int
 	// observe sees every request. It may be nil.
 	observe func(r *http.Request, body []byte)
-	idle    sync.Cond
+	// tap sees every request that reaches the target, and its answer. It may be nil.
+	tap  Tap
+	idle sync.Cond
+}
+
+// Tap is called when a request is about to reach the target. The function that it returns is called with the
+// target's answer, before the client can see the answer. status is 0 if the target gave none, so that nobody
+// knows whether the request took effect. Several goroutines may call a Tap at once.
+type Tap func(r *http.Request, body []byte) (answered func(status int, answer []byte))
+
+// Tap records what reaches the target from now on. A request then reaches it also if its client is gone
+// meanwhile, so that the record knows the answer.
+func (p *Proxy) Tap(t Tap) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tap = t
 }
 
 // Rule says which requests fail, and how. If several rules match, the one added first applies.
@@ -310,14 +325,38 @@ func (x *exchange) forward() (*http.Response, error) {
 		u.Path, u.RawPath = base+u.Path, ""
 	}
 	u.RawQuery = x.r.URL.RawQuery
-	out, err := http.NewRequestWithContext(x.ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	x.proxy.mu.Lock()
+	tap := x.proxy.tap
+	x.proxy.mu.Unlock()
+	ctx := x.ctx
+	if tap != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out, err := http.NewRequestWithContext(ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
 	if err != nil {
 		return nil, err
 	}
 	out.Header = x.r.Header.Clone()
 	out.Header.Del("Connection")
 	out.Host = x.r.Host
-	return x.proxy.transport.RoundTrip(out)
+	if tap == nil {
+		return x.proxy.transport.RoundTrip(out)
+	}
+	answered := tap(x.r, x.body)
+	res, err := x.proxy.transport.RoundTrip(out)
+	if err != nil {
+		answered(0, nil)
+		return nil, err
+	}
+	answer, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil {
+		answered(0, nil)
+		return nil, err
+	}
+	res.Body = io.NopCloser(bytes.NewReader(answer))
+	answered(res.StatusCode, answer)
+	return res, nil
 }
 
 // answer passes the target's answer on. If the target cannot be reached or the answer breaks off, the

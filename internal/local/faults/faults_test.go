@@ -295,3 +295,25 @@ func TestNewPanicsOnATargetThatIsNoURL(t *testing.T) {
 	}()
 	faults.New("localhost")
 }
+
+// The record has the answer although the client never gets it.
+func TestATapSeesWhatReachedTheTarget(t *testing.T) {
+	tg := newTarget(t)
+	p := faults.New(tg.URL)
+	t.Cleanup(p.Close)
+	var seen []string
+	p.Tap(func(_ *http.Request, body []byte) func(int, []byte) {
+		return func(status int, answer []byte) { seen = append(seen, fmt.Sprint(string(body), " ", status, " ", string(answer))) }
+	})
+	p.Add(faults.Rule{Times: 1, Fault: faults.DropAnswer()})
+	p.Add(faults.Rule{Times: 1, Fault: faults.Refuse()})
+	for range 3 {
+		if res, err := http.Post(p.URL(), "text/plain", strings.NewReader("x")); err == nil {
+			_ = res.Body.Close()
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if got, want := fmt.Sprint(seen), "[x 202 x x 202 x]"; got != want {
+		t.Errorf("the tap saw %s, want %s", got, want)
+	}
+}
