@@ -52,6 +52,10 @@ bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (s
 	$(GO) test -tags bench -count 1 -v -parallel 1 ./internal/e2e -run '^(TestColdStart|TestBesideABareWorker|TestThroughput|TestWorkerMemory|TestRedriveMemory)$$'
 	$(GO) test ./internal/redrive -run '^$$' -bench . -benchtime 1x -timeout 60m -v
 
+.PHONY: soak
+soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
+	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
+
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
 	$(GO) run $(GOLANGCI) run ./...
