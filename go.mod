@@ -33,6 +33,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/anishathalye/porcupine v1.3.1
+
 require (
 	github.com/Masterminds/semver/v3 v3.5.0 // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.27 // indirect
