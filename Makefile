@@ -56,6 +56,10 @@ bench: ## Measure what a job costs; see docs/benchmarks.md for how to read it (s
 soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
 	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
 
+.PHONY: mutants
+mutants: ## Remove each guard from a copy of the source, and show which test goes red (some minutes)
+	$(GO) test ./internal/mutants -run '^TestEveryGuardHasATest$$' -count 1 -timeout 60m -args -mutants
+
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
 	$(GO) run $(GOLANGCI) run ./...
