@@ -66,8 +66,10 @@ lint: ## Run the linter (the first time it is compiled: some minutes)
 	cd docs/example && $(GO) run $(GOLANGCI) run ./...
 
 .PHONY: fuzz
-fuzz: ## Fuzz the decoder for a minute
-	$(GO) test ./internal/job -run '^$$' -fuzz FuzzDecode -fuzztime 60s
+fuzz: ## Fuzz everything that is read from outside, each target for FUZZTIME (1m)
+	@for target in job:Decode job:Wrapped job:Memory redrive:Request dynamo:CancellationReasons kinds/reminder:Answer; do \
+		$(GO) test ./internal/$${target%%:*} -run '^$$' -fuzz "^Fuzz$${target##*:}$$" -fuzztime $${FUZZTIME:-1m} || exit 1; \
+	done
 
 node_modules/.package-lock.json: package.json package-lock.json
 	@npm ci --ignore-scripts --no-audit --no-fund

@@ -303,7 +303,9 @@ func TestATapSeesWhatReachedTheTarget(t *testing.T) {
 	t.Cleanup(p.Close)
 	var seen []string
 	p.Tap(func(_ *http.Request, body []byte) func(int, []byte) {
-		return func(status int, answer []byte) { seen = append(seen, fmt.Sprint(string(body), " ", status, " ", string(answer))) }
+		return func(status int, answer []byte) {
+			seen = append(seen, fmt.Sprint(string(body), " ", status, " ", string(answer)))
+		}
 	})
 	p.Add(faults.Rule{Times: 1, Fault: faults.DropAnswer()})
 	p.Add(faults.Rule{Times: 1, Fault: faults.Refuse()})
