@@ -37,6 +37,7 @@ import (
 var (
 	seedFlag     = flag.Uint64("soak.seed", 0, "the seed of the load and of the faults; 0 takes a new one")
 	durationFlag = flag.Duration("soak.duration", 5*time.Second, "how long load and faults go on")
+	oldFlag      = flag.String("soak.old", "", "the compiled worker of an earlier version, which then runs beside this one")
 )
 
 const (
@@ -132,7 +133,7 @@ func start(t *testing.T, seed uint64) *run {
 	numbers := topology.ScaledRedrive()
 	env, err := local.Start(t.Context(), local.Config{
 		Kinds: acklast.Describe(kinds.All()...), Stack: r.stack, Settings: r.settings, Grace: time.Second, Processes: 3,
-		WorkerBinary: build(t, "./internal/soak/testdata/worker", "bootstrap"),
+		WorkerBinary: workers(t),
 		Provider:     fakeprovider.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			r.faults = faults.New(endpoint)
@@ -172,6 +173,21 @@ func start(t *testing.T, seed uint64) *run {
 		must(r.store.CreateResource(t.Context(), room(i), capacity))
 	}
 	return r
+}
+
+// workers is the worker's binary. With an earlier version given, about every second process is of that version, and
+// changes it when it is started again.
+func workers(t *testing.T) string {
+	t.Helper()
+	binary := build(t, "./internal/soak/testdata/worker", "bootstrap")
+	if *oldFlag == "" {
+		return binary
+	}
+	old, err := filepath.Abs(*oldFlag)
+	must(err)
+	both := filepath.Join(t.TempDir(), "bootstrap")
+	must(os.WriteFile(both, fmt.Appendf(nil, "#!/bin/sh\n[ $(($$ %% 2)) = 0 ] && exec %q\nexec %q\n", old, binary), 0o700))
+	return both
 }
 
 func room(i int) string { return fmt.Sprintf("room-%d", i) }
@@ -289,7 +305,7 @@ func (r *run) one(i int) {
 		body, err := hold(0).Job().Body() // without its reservation
 		must(err)
 		r.send(message{body: body})
-	case kind < 66 && r.random.IntN(10) == 0:
+	case kind < 66 && *oldFlag == "" && r.random.IntN(10) == 0: // an earlier version does not know the kind
 		r.send(message{body: `{"kind":"test.poison","payload":{"id":"` + id + `"}}`, key: "test.poison/" + id, poison: true})
 	default:
 		r.remind(id)
