@@ -58,6 +58,9 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 		{"lost answer", func() {
 			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(5), Fault: faults.DropAnswer()})
 		}},
+		{"half-failed batch", func() {
+			r.faults.Add(faults.Rule{Operation: operations[3+random.IntN(3)], Times: 1 + random.IntN(10), Fault: faults.HalfBatch()})
+		}},
 		{"refuse", func() {
 			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(20), Fault: faults.Refuse()})
 		}},

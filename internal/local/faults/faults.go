@@ -308,6 +308,44 @@ func Delay(d time.Duration) Fault {
 	}}
 }
 
+// HalfBatch forwards the first half of a batch request, such as SendMessageBatch, and answers that the other half
+// failed by the service's fault. A batch of one entry fails as a whole.
+func HalfBatch() Fault {
+	return Fault{func(x *exchange) {
+		var in map[string]json.RawMessage
+		var entries []json.RawMessage
+		if json.Unmarshal(x.body, &in) != nil || json.Unmarshal(in["Entries"], &entries) != nil {
+			x.answer(x.forward()) //nolint:bodyclose // answer closes it
+			return
+		}
+		out := map[string]json.RawMessage{"Successful": json.RawMessage("[]")}
+		if half := entries[:len(entries)/2]; len(half) > 0 {
+			in["Entries"] = json.RawMessage(mustJSON(half))
+			x.body = []byte(mustJSON(in))
+			x.r.Header.Del("Content-Length")
+			res, err := x.forward()
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if res.StatusCode != http.StatusOK || json.NewDecoder(res.Body).Decode(&out) != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		var failed []map[string]any
+		for _, raw := range entries[len(entries)/2:] {
+			var e struct {
+				ID string `json:"Id"`
+			}
+			_ = json.Unmarshal(raw, &e) // without an id the failure names nothing, as the entry does
+			failed = append(failed, map[string]any{"Id": e.ID, "Code": "InternalError", "SenderFault": false, "Message": "half of the batch failed"})
+		}
+		out["Failed"] = json.RawMessage(mustJSON(failed))
+		x.w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(x.w, mustJSON(out))
+	}}
+}
+
 // exchange is one request and the way to answer it.
 type exchange struct {
 	proxy *Proxy

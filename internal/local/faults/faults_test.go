@@ -319,3 +319,30 @@ func TestATapSeesWhatReachedTheTarget(t *testing.T) {
 		t.Errorf("the tap saw %s, want %s", got, want)
 	}
 }
+
+func TestHalfOfABatchFails(t *testing.T) {
+	var got string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+		_, _ = io.WriteString(w, `{"Successful":[{"Id":"0"}]}`)
+	}))
+	t.Cleanup(srv.Close)
+	p := faults.New(srv.URL)
+	t.Cleanup(p.Close)
+	p.Add(faults.Rule{Fault: faults.HalfBatch()})
+	res, err := http.Post(p.URL(), "application/x-amz-json-1.0", strings.NewReader(`{"Entries":[{"Id":"0"},{"Id":"1"}],"QueueUrl":"q"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if want := `{"Entries":[{"Id":"0"}],"QueueUrl":"q"}`; got != want {
+		t.Errorf("the target got %s, want %s", got, want)
+	}
+	want := `{"Failed":[{"Code":"InternalError","Id":"1","Message":"half of the batch failed","SenderFault":false}],"Successful":[{"Id":"0"}]}`
+	if string(answer) != want {
+		t.Errorf("the client got %s, want %s", answer, want)
+	}
+}
