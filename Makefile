@@ -48,14 +48,34 @@ check: ## Check formatting and vet
 bench: ## Measure what a job costs, as a table and in bench.json; see docs/benchmarks.md for how to read it (many minutes)
 	@scripts/bench.sh
 
+.PHONY: soak
+soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
+	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
+
+.PHONY: simulate
+simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2000, SIM_SEED=0 takes a new one)
+	$(GO) test ./internal/worker -run '^TestConsumer$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
+	$(GO) test ./internal/effect -run '^TestNeverTwice$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
+	$(GO) test ./internal/redrive -run '^TestWhatARunSaysIsTrue$$' -count 1 -timeout 10h -args -redrive.seeds=$${SEEDS:-2000}
+
+.PHONY: mutants
+mutants: ## Remove each guard from a copy of the source, and show which test goes red (some minutes)
+	$(GO) test ./internal/mutants -run '^TestEveryGuardHasATest$$' -count 1 -timeout 60m -args -mutants
+
+.PHONY: soak-mixed
+soak-mixed: ## Run the soak with the worker of an earlier commit beside this one (OLD=commit)
+	@scripts/soak-mixed.sh
+
 .PHONY: lint
 lint: ## Run the linter (the first time it is compiled: some minutes)
 	$(GO) run $(GOLANGCI) run ./...
 	cd docs/example && $(GO) run $(GOLANGCI) run ./...
 
 .PHONY: fuzz
-fuzz: ## Fuzz the decoder for a minute
-	$(GO) test ./internal/job -run '^$$' -fuzz FuzzDecode -fuzztime 60s
+fuzz: ## Fuzz everything that is read from outside, each target for FUZZTIME (1m)
+	@for target in job:Decode job:Wrapped job:Memory redrive:Request dynamo:CancellationReasons kinds/reminder:Answer; do \
+		$(GO) test ./internal/$${target%%:*} -run '^$$' -fuzz "^Fuzz$${target##*:}$$" -fuzztime $${FUZZTIME:-1m} || exit 1; \
+	done
 
 node_modules/.package-lock.json: package.json package-lock.json
 	@npm ci --ignore-scripts --no-audit --no-fund

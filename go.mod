@@ -63,6 +63,8 @@ require (
 	golang.org/x/image v0.46.0 // indirect
 )
 
+require github.com/anishathalye/porcupine v1.3.1
+
 require (
 	github.com/Masterminds/semver/v3 v3.5.0 // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.27 // indirect

@@ -16,7 +16,7 @@ if ! command -v "$("$go" env CC)" >/dev/null 2>&1; then
 	race=
 fi
 
-whole="internal/e2e internal/demo"
+whole="internal/e2e internal/demo internal/soak"
 module=$("$go" list -m)
 rest=$("$go" list ./... | while read -r package; do
 	folder=${package#"$module"}

@@ -223,6 +223,10 @@ func (r *Runner) late(c Call) bool { return !c.ExpiresAt.IsZero() && !r.o.Now().
 // say that a call may have been made. settle returns false when the entry already says so.
 func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job.Result, settled bool) {
 	e, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		// A final entry of another payload is not this job's end.
+		if err := e.Conflict(d.Digest); err != nil {
+			return e, err
+		}
 		switch {
 		case e.Status.Final() || e.Status == ledger.Isolated:
 			return e, &ledger.RefusedError{Entry: e}

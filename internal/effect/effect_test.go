@@ -172,6 +172,7 @@ type desk struct {
 	expiresAt time.Time
 	drop      string // the outcome of the plan
 	planErr   error
+	digest    string // of the delivered payload
 }
 
 func newDesk(t *testing.T, can effect.Abilities) *desk {
@@ -210,7 +211,7 @@ func (d *desk) run(ctx context.Context, token string) job.Result {
 func (d *desk) delivery(token string) job.Delivery {
 	return job.Delivery{
 		Message: job.Message{ID: "m-" + token, SentAt: time.Now()}, Envelope: job.Envelope{Kind: "note.send"},
-		Key: "note.send/n-1", Subject: "n-1", Token: token,
+		Key: "note.send/n-1", Subject: "n-1", Token: token, Digest: d.digest,
 	}
 }
 
@@ -330,6 +331,23 @@ func TestAPlanDrops(t *testing.T) {
 		d.want(ledger.Terminal, "cancelled", 0)
 		if len(d.provider.keys) != 0 || d.book.get().ProviderKey != "" {
 			t.Errorf("claimed or called: %+v", d.book.get())
+		}
+	})
+}
+
+// A delivery with another payload is not a copy of the job that the plan dropped. It would be lost as a duplicate.
+func TestAPlanDropsOnlyItsOwnPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ended := range []ledger.Status{ledger.Terminal, ledger.Isolated, ledger.Pending} {
+			d := newDesk(t, all)
+			d.drop = "cancelled"
+			d.book.entry = ledger.Entry{Version: 1, Status: ended, Digest: "1:another"}
+			d.digest = "1:mine"
+			res := d.run(d.Context(), "t1")
+			var conflict *ledger.ConflictError
+			if !errors.As(res.Err, &conflict) {
+				t.Errorf("the entry is %s: %+v, want a conflict", ended, res)
+			}
 		}
 	})
 }

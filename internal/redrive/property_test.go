@@ -2,6 +2,7 @@ package redrive_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -29,9 +30,14 @@ func TestWhatARunSaysIsTrue(t *testing.T) {
 	}
 }
 
+var seedsFlag = flag.Uint64("redrive.seeds", 0, "how many seeds each property is tried with; 0 is the usual number")
+
 // seeds returns how many seeds a property is tried with. With the race detector a run takes six times as long, so
 // it tries a fifth of them; make test runs all of them without it as well.
 func seeds(n uint64) uint64 {
+	if *seedsFlag > 0 {
+		return *seedsFlag
+	}
 	if raceDetector {
 		return n / 5
 	}

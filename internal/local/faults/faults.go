@@ -41,7 +41,22 @@ type Proxy struct {
 	active int
 	// observe sees every request. It may be nil.
 	observe func(r *http.Request, body []byte)
-	idle    sync.Cond
+	// tap sees every request that reaches the target, and its answer. It may be nil.
+	tap  Tap
+	idle sync.Cond
+}
+
+// Tap is called when a request is about to reach the target. The function that it returns is called with the
+// target's answer, before the client can see the answer. status is 0 if the target gave none, so that nobody
+// knows whether the request took effect. Several goroutines may call a Tap at once.
+type Tap func(r *http.Request, body []byte) (answered func(status int, answer []byte))
+
+// Tap records what reaches the target from now on. A request then reaches it also if its client is gone
+// meanwhile, so that the record knows the answer.
+func (p *Proxy) Tap(t Tap) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tap = t
 }
 
 // Rule says which requests fail, and how. If several rules match, the one added first applies.
@@ -293,6 +308,44 @@ func Delay(d time.Duration) Fault {
 	}}
 }
 
+// HalfBatch forwards the first half of a batch request, such as SendMessageBatch, and answers that the other half
+// failed by the service's fault. A batch of one entry fails as a whole.
+func HalfBatch() Fault {
+	return Fault{func(x *exchange) {
+		var in map[string]json.RawMessage
+		var entries []json.RawMessage
+		if json.Unmarshal(x.body, &in) != nil || json.Unmarshal(in["Entries"], &entries) != nil {
+			x.answer(x.forward()) //nolint:bodyclose // answer closes it
+			return
+		}
+		out := map[string]json.RawMessage{"Successful": json.RawMessage("[]")}
+		if half := entries[:len(entries)/2]; len(half) > 0 {
+			in["Entries"] = json.RawMessage(mustJSON(half))
+			x.body = []byte(mustJSON(in))
+			x.r.Header.Del("Content-Length")
+			res, err := x.forward()
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if res.StatusCode != http.StatusOK || json.NewDecoder(res.Body).Decode(&out) != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		var failed []map[string]any
+		for _, raw := range entries[len(entries)/2:] {
+			var e struct {
+				ID string `json:"Id"`
+			}
+			_ = json.Unmarshal(raw, &e) // without an id the failure names nothing, as the entry does
+			failed = append(failed, map[string]any{"Id": e.ID, "Code": "InternalError", "SenderFault": false, "Message": "half of the batch failed"})
+		}
+		out["Failed"] = json.RawMessage(mustJSON(failed))
+		x.w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(x.w, mustJSON(out))
+	}}
+}
+
 // exchange is one request and the way to answer it.
 type exchange struct {
 	proxy *Proxy
@@ -310,14 +363,38 @@ func (x *exchange) forward() (*http.Response, error) {
 		u.Path, u.RawPath = base+u.Path, ""
 	}
 	u.RawQuery = x.r.URL.RawQuery
-	out, err := http.NewRequestWithContext(x.ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	x.proxy.mu.Lock()
+	tap := x.proxy.tap
+	x.proxy.mu.Unlock()
+	ctx := x.ctx
+	if tap != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out, err := http.NewRequestWithContext(ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
 	if err != nil {
 		return nil, err
 	}
 	out.Header = x.r.Header.Clone()
 	out.Header.Del("Connection")
 	out.Host = x.r.Host
-	return x.proxy.transport.RoundTrip(out)
+	if tap == nil {
+		return x.proxy.transport.RoundTrip(out)
+	}
+	answered := tap(x.r, x.body)
+	res, err := x.proxy.transport.RoundTrip(out)
+	if err != nil {
+		answered(0, nil)
+		return nil, err
+	}
+	answer, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil {
+		answered(0, nil)
+		return nil, err
+	}
+	res.Body = io.NopCloser(bytes.NewReader(answer))
+	answered(res.StatusCode, answer)
+	return res, nil
 }
 
 // answer passes the target's answer on. If the target cannot be reached or the answer breaks off, the

@@ -295,3 +295,54 @@ func TestNewPanicsOnATargetThatIsNoURL(t *testing.T) {
 	}()
 	faults.New("localhost")
 }
+
+// The record has the answer although the client never gets it.
+func TestATapSeesWhatReachedTheTarget(t *testing.T) {
+	tg := newTarget(t)
+	p := faults.New(tg.URL)
+	t.Cleanup(p.Close)
+	var seen []string
+	p.Tap(func(_ *http.Request, body []byte) func(int, []byte) {
+		return func(status int, answer []byte) {
+			seen = append(seen, fmt.Sprint(string(body), " ", status, " ", string(answer)))
+		}
+	})
+	p.Add(faults.Rule{Times: 1, Fault: faults.DropAnswer()})
+	p.Add(faults.Rule{Times: 1, Fault: faults.Refuse()})
+	for range 3 {
+		if res, err := http.Post(p.URL(), "text/plain", strings.NewReader("x")); err == nil {
+			_ = res.Body.Close()
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if got, want := fmt.Sprint(seen), "[x 202 x x 202 x]"; got != want {
+		t.Errorf("the tap saw %s, want %s", got, want)
+	}
+}
+
+func TestHalfOfABatchFails(t *testing.T) {
+	var got string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+		_, _ = io.WriteString(w, `{"Successful":[{"Id":"0"}]}`)
+	}))
+	t.Cleanup(srv.Close)
+	p := faults.New(srv.URL)
+	t.Cleanup(p.Close)
+	p.Add(faults.Rule{Fault: faults.HalfBatch()})
+	res, err := http.Post(p.URL(), "application/x-amz-json-1.0", strings.NewReader(`{"Entries":[{"Id":"0"},{"Id":"1"}],"QueueUrl":"q"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if want := `{"Entries":[{"Id":"0"}],"QueueUrl":"q"}`; got != want {
+		t.Errorf("the target got %s, want %s", got, want)
+	}
+	want := `{"Failed":[{"Code":"InternalError","Id":"1","Message":"half of the batch failed","SenderFault":false}],"Successful":[{"Id":"0"}]}`
+	if string(answer) != want {
+		t.Errorf("the client got %s, want %s", answer, want)
+	}
+}

@@ -1,0 +1,174 @@
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"acklast/internal/job"
+	"acklast/internal/local"
+	"acklast/internal/local/fakeprovider"
+	"acklast/internal/local/faults"
+	"acklast/internal/redrive"
+)
+
+// operations are those that the worker's calls may fail in.
+var operations = []string{"TransactWriteItems", "UpdateItem", "GetItem", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"}
+
+// harm injects one fault after another until ctx ends.
+func (r *run) harm(ctx context.Context, random *rand.Rand) {
+	// The worker answers in several goroutines, so a counter decides which answers are lost, and not the generator.
+	var answers atomic.Int64
+	every := int64(20 + random.IntN(30))
+	r.env.KillOnTimeout(false)
+	r.env.OnResponse(func(inv local.Invocation) local.Action {
+		kill := ctx.Err() == nil && answers.Add(1)%every == 0
+		r.record.answered(inv, kill)
+		if kill {
+			return local.KillBeforeAck
+		}
+		return local.Forward
+	})
+	operation := func() string { return operations[random.IntN(len(operations))] }
+	process := func() int { return random.IntN(len(r.env.PIDs())) }
+	pause := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+	type fault struct {
+		name string
+		do   func()
+	}
+	all := []fault{
+		{"kill", func() { r.env.Kill(process()) }},
+		{"stop beyond the lease", func() {
+			p := process()
+			r.env.Suspend(p)
+			pause(r.settings.WorkerTimeout + r.settings.LeaseSkew + time.Second)
+			r.env.Continue(p)
+		}},
+		{"throttle", func() {
+			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(20), Fault: faults.Error(http.StatusBadRequest, "ThrottlingException", "slow down")})
+		}},
+		{"lost answer", func() {
+			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(5), Fault: faults.DropAnswer()})
+		}},
+		{"half-failed batch", func() {
+			r.faults.Add(faults.Rule{Operation: operations[3+random.IntN(3)], Times: 1 + random.IntN(10), Fault: faults.HalfBatch()})
+		}},
+		{"refuse", func() {
+			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(20), Fault: faults.Refuse()})
+		}},
+		{"delay", func() {
+			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(10), Fault: faults.Delay(time.Duration(random.IntN(900)) * time.Millisecond)})
+		}},
+		{"outage", func() {
+			mend := r.faults.Add(faults.Rule{Fault: faults.Error(http.StatusInternalServerError, "InternalServerError", "outage")})
+			pause(time.Duration(500+random.IntN(3000)) * time.Millisecond)
+			mend()
+		}},
+		{"restart", func() { r.env.KillAll() }},
+		{"provider drops the answer", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.Drop()}) }},
+		{"provider hangs up", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.HangUp()}) }},
+		{"provider throttles", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(10), Do: fakeprovider.Throttle("1")}) }},
+		{"provider fails", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.Fail(500)}) }},
+		{"provider's proxy fails", func() {
+			r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.Foreign(503, "<html>", random.IntN(2) == 0)})
+		}},
+		{"provider is late", func() {
+			r.provider(fakeprovider.Rule{Times: 1 + random.IntN(3), Do: fakeprovider.Late(3 * time.Second)})
+		}},
+		{"redrive dies", func() { r.env.KillFunction(r.redriver) }},
+		{"redrive loses an answer", func() {
+			r.between.Add(faults.Rule{Operation: []string{"UpdateItem", "SendMessageBatch", "DeleteMessageBatch"}[random.IntN(3)], Times: 1, Fault: faults.DropAnswer()})
+		}},
+	}
+	for ctx.Err() == nil {
+		f := all[random.IntN(len(all))]
+		r.injected[f.name]++
+		f.do()
+		pause(time.Duration(random.IntN(600)) * time.Millisecond)
+	}
+}
+
+func (r *run) provider(rule fakeprovider.Rule) {
+	r.rules = append(r.rules, r.env.Provider().Add(rule))
+}
+
+// mend ends every fault.
+func (r *run) mend() {
+	r.faults.Reset()
+	r.between.Reset()
+	for p := range r.env.PIDs() {
+		r.env.Continue(p)
+	}
+	for _, remove := range r.rules {
+		remove()
+	}
+}
+
+// look receives from the DLQ as people do, and deletes nothing.
+func (r *run) look(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, _ = r.queues.Receive(r.Context(), job.DLQ, 5, time.Second, 0)
+		select {
+		case <-time.After(700 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// govern plans and runs redrives until ctx ends.
+func (r *run) govern(ctx context.Context, random *rand.Rand) {
+	for ctx.Err() == nil {
+		select {
+		case <-time.After(time.Duration(2000+random.IntN(3000)) * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+		plan, err := r.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Classes: []job.Class{job.Transient, job.Throttled, job.ClassUnknown, job.Rejected}}})
+		if err != nil || plan.Plan == nil || plan.Refused != "" {
+			continue
+		}
+		r.plans = append(r.plans, plan.Plan.ID)
+		_, _ = r.ask(ctx, redrive.Request{Action: "run", Plan: plan.Plan.ID})
+	}
+}
+
+func (r *run) ask(ctx context.Context, q redrive.Request) (redrive.Response, error) {
+	q.By, q.Reason = "ada", "soak"
+	raw, err := json.Marshal(q)
+	must(err)
+	var answer redrive.Response
+	out, err := r.env.Invoke(ctx, r.redriver, raw)
+	if err == nil {
+		err = json.Unmarshal(out, &answer)
+	}
+	return answer, err
+}
+
+// complete asks a plan's run for its end, and records what it says.
+func (r *run) complete(plan string) {
+	for range 3 {
+		answer, err := r.ask(r.Context(), redrive.Request{Action: "run", Plan: plan})
+		if err != nil || answer.Run == nil {
+			continue
+		}
+		run := *answer.Run
+		said := Run{ID: run.ID, Succeeded: run.Endings[redrive.Succeeded], Named: run.Names[redrive.Succeeded], Done: run.State == redrive.Done, Total: run.Total}
+		for _, n := range run.Endings {
+			said.Endings += n
+		}
+		if said.Done || run.State == redrive.Revoked {
+			r.record.mu.Lock()
+			r.record.Runs = append(r.record.Runs, said)
+			r.record.mu.Unlock()
+			return
+		}
+	}
+}

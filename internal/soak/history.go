@@ -1,0 +1,135 @@
+// Package soak checks the record of a long run with faults against the promises of the system.
+//
+// A History is what outside observers saw: the sender, the proxies between the functions and AWS, the answers of
+// the worker, the provider, and the tables and the DLQ after everything was drained. Check is pure. It trusts no
+// log and no counter of the system under test, and it knows no case that it may not judge.
+//
+// The order of events is that of one counter. An operation began at one value of it and ended at another, so
+// two operations that overlap have no order, and no rule relies on one.
+package soak
+
+// Moment is a value of the counter that orders all events.
+type Moment int64
+
+// History is everything that was seen.
+type History struct {
+	Sent       []Sent
+	Deliveries []Delivery
+	Deletes    []Delete
+	Moves      []Move
+	Schedules  []Schedule
+	Writes     []Write
+	// Accepted counts the messages that the provider accepted, by provider key.
+	Accepted map[string]int
+	Entries  map[string]Entry
+	DLQ      []OnDLQ
+	// Waiting are the marks of the messages that a schedule or a lane still holds.
+	Waiting map[string]bool
+	// Balances are the resources at the end.
+	Balances map[string]Balance
+	Runs     []Run
+}
+
+// Content is what a message's sender gave it. Attributes holds the sender's attributes, each as type and value.
+type Content struct {
+	Body       string
+	Attributes map[string]string
+	Group      string
+}
+
+// Sent is one message of a sender. Its mark is a message attribute of the sender's that no other message has,
+// so it names the message through every move.
+type Sent struct {
+	Mark      string
+	MessageID string
+	At        Moment
+	Content
+	// Key is the job's key. It is empty if the body cannot be read.
+	Key string
+	// Digest is that of the payload, by the ledger's rule.
+	Digest string
+	// Poison says that the job kills its process.
+	Poison bool
+}
+
+// Delivery is a message that an invocation got and answered.
+type Delivery struct {
+	Mark, MessageID, Receipt string
+	Content
+	// Answered is when the worker answered. Acknowledged says that the answer lets Lambda delete the message.
+	Answered     Moment
+	Acknowledged bool
+}
+
+// Delete is a message that the worker deleted itself.
+type Delete struct {
+	Receipt string
+	Began   Moment
+}
+
+// Move is a message that SQS confirmed under its new id.
+type Move struct {
+	Mark, Queue, MessageID string
+	Content
+	Began, Ended Moment
+}
+
+// Schedule is the confirmed creation of a schedule that holds a message.
+type Schedule struct {
+	Mark         string
+	Began, Ended Moment
+}
+
+// Write is a confirmed write of an entry. A field that the write does not set is empty, and Attempts is then -1.
+type Write struct {
+	Key          string
+	Began, Ended Moment
+	// Request names the call. The SDK keeps the name when it repeats a call, so writes with one name are one.
+	Request string
+	// Version is the entry's version after the write; 0 if the write only says that it adds one.
+	Version  int
+	Status   string
+	Final    bool
+	Attempts int
+	// Claims is the owner's token if the write claims the job.
+	Claims string
+	// Completes is the token of the delivery that completes a claimed job.
+	Completes string
+}
+
+// Entry is an entry at the end.
+type Entry struct {
+	Status, Outcome, Digest string
+	Final, Isolated         bool
+	Attempts, Redrives      int
+	Run                     string
+	ProviderKey             string
+	// IsolatedFirstID is the first message's id of the delivery that isolated the job.
+	IsolatedFirstID string
+	Scheduled       bool
+}
+
+// OnDLQ is a message on the DLQ at the end.
+type OnDLQ struct {
+	Mark string
+	Content
+	// HasMemory says that the message carries our own attribute, of which the rest is.
+	HasMemory      bool
+	FirstID, Class string
+	Cause          string
+	Copy           bool
+}
+
+// Balance is a resource's account at the end.
+type Balance struct{ Capacity, Available, Held, Confirmed int64 }
+
+// Run is what a redrive's run said at its end.
+type Run struct {
+	ID        string
+	Succeeded int
+	// Named are jobs of which it said that they succeeded.
+	Named []string
+	// Total is the number of messages of its plan, Endings the number of endings that it told.
+	Done           bool
+	Total, Endings int
+}

@@ -1,0 +1,201 @@
+package soak
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/local"
+	"acklast/internal/local/faults"
+)
+
+// markName is the sender's attribute that names a message.
+const markName = "soak-mark"
+
+// recorder writes the history. Its methods may be called concurrently.
+type recorder struct {
+	clock       atomic.Int64
+	ledgerTable string
+
+	mu sync.Mutex
+	History
+}
+
+func (r *recorder) now() Moment { return Moment(r.clock.Add(1)) }
+
+// value is a message attribute, or an attribute of an item, as AWS's JSON has it.
+type value struct {
+	DataType    string
+	StringValue string
+	BinaryValue string
+	S, N        string
+	L           []struct{ M map[string]value }
+}
+
+func contentOf(body, group string, attributes map[string]value) (c Content, mark string) {
+	c = Content{Body: body, Group: group, Attributes: map[string]string{}}
+	for name, a := range attributes {
+		if name != job.MemoryAttribute {
+			c.Attributes[name] = a.DataType + "/" + a.StringValue + a.BinaryValue
+		}
+	}
+	return c, attributes[markName].StringValue
+}
+
+// tap records what the function behind the proxy did to AWS.
+func (r *recorder) tap() faults.Tap {
+	return func(q *http.Request, body []byte) func(int, []byte) {
+		began := r.now()
+		target := q.Header.Get("X-Amz-Target")
+		operation := target[strings.LastIndexByte(target, '.')+1:]
+		request := q.Header.Get("Amz-Sdk-Invocation-Id")
+		scheduling := q.Method == http.MethodPost && strings.HasPrefix(q.URL.Path, "/schedules/")
+		return func(status int, answer []byte) {
+			ended := r.now()
+			if status != http.StatusOK {
+				return
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			switch {
+			case scheduling:
+				r.schedule(body, began, ended)
+			case operation == "SendMessageBatch":
+				r.moved(body, answer, began, ended)
+			case operation == "DeleteMessageBatch":
+				var in struct {
+					Entries []struct{ ReceiptHandle string }
+				}
+				must(json.Unmarshal(body, &in))
+				for _, e := range in.Entries {
+					r.Deletes = append(r.Deletes, Delete{e.ReceiptHandle, began})
+				}
+			case operation == "UpdateItem":
+				var in update
+				must(json.Unmarshal(body, &in))
+				r.written(in, request, began, ended)
+			case operation == "TransactWriteItems":
+				var in struct{ TransactItems []struct{ Update update } }
+				must(json.Unmarshal(body, &in))
+				for _, item := range in.TransactItems {
+					r.written(item.Update, request, began, ended)
+				}
+			}
+		}
+	}
+}
+
+func (r *recorder) schedule(body []byte, began, ended Moment) {
+	var in struct{ Target struct{ Input string } }
+	must(json.Unmarshal(body, &in))
+	// The mark is text within JSON within JSON, so it is searched for: it has no character that is escaped.
+	if at := strings.Index(in.Target.Input, "mark-"); at >= 0 {
+		mark := in.Target.Input[at:]
+		mark = mark[:strings.IndexFunc(mark, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })]
+		r.Schedules = append(r.Schedules, Schedule{mark, began, ended})
+	}
+}
+
+func (r *recorder) moved(body, answer []byte, began, ended Moment) {
+	var in struct {
+		QueueURL string `json:"QueueUrl"`
+		Entries  []struct {
+			ID                string `json:"Id"`
+			MessageBody       string
+			MessageGroupID    string `json:"MessageGroupId"`
+			MessageAttributes map[string]value
+		}
+	}
+	var out struct {
+		Successful []struct {
+			ID        string `json:"Id"`
+			MessageID string `json:"MessageId"`
+		}
+	}
+	must(json.Unmarshal(body, &in))
+	must(json.Unmarshal(answer, &out))
+	for _, ok := range out.Successful {
+		for _, e := range in.Entries {
+			if e.ID == ok.ID {
+				c, mark := contentOf(e.MessageBody, e.MessageGroupID, e.MessageAttributes)
+				r.Moves = append(r.Moves, Move{Mark: mark, Queue: path.Base(in.QueueURL), MessageID: ok.MessageID, Content: c, Began: began, Ended: ended})
+			}
+		}
+	}
+}
+
+type update struct {
+	TableName                 string
+	Key                       map[string]value
+	ExpressionAttributeValues map[string]value
+	UpdateExpression          string
+}
+
+func (r *recorder) written(in update, request string, began, ended Moment) {
+	v := in.ExpressionAttributeValues
+	if in.TableName != r.ledgerTable || v[":status"].S == "" && v[":version"].N == "" {
+		return // another table, or a strike, which is no write of an entry
+	}
+	w := Write{Key: in.Key["key"].S, Began: began, Ended: ended, Request: request, Status: v[":status"].S, Attempts: -1}
+	w.Final = ledger.Status(w.Status).Final()
+	w.Version = number(v[":version"].N, 0)
+	if w.Version > 0 {
+		w.Attempts = number(v[":attempts"].N, -1)
+	}
+	if v[":lease_until"].N != "" {
+		w.Claims = v[":owner"].S
+	}
+	if evidence := v[":evidence"].L; w.Final && len(evidence) > 0 {
+		w.Completes = evidence[len(evidence)-1].M["token"].S
+	}
+	r.Writes = append(r.Writes, w)
+}
+
+func number(s string, otherwise int) int {
+	if n, err := strconv.Atoi(s); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// answered records an answer of the worker. kills says that it will not reach Lambda.
+func (r *recorder) answered(inv local.Invocation, kills bool) {
+	ids := make([]string, len(inv.Records))
+	for i, m := range inv.Records {
+		ids[i] = m.MessageId
+	}
+	confirmed, err := local.Confirmed(ids, inv.Response)
+	must(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.now()
+	for _, m := range inv.Records {
+		attributes := map[string]value{}
+		for name, a := range m.MessageAttributes {
+			v := value{DataType: a.DataType, BinaryValue: base64.StdEncoding.EncodeToString(a.BinaryValue)}
+			if a.StringValue != nil {
+				v.StringValue = *a.StringValue
+			}
+			attributes[name] = v
+		}
+		c, mark := contentOf(m.Body, m.Attributes["MessageGroupId"], attributes)
+		r.Deliveries = append(r.Deliveries, Delivery{
+			Mark: mark, MessageID: m.MessageId, Receipt: m.ReceiptHandle, Content: c,
+			Answered: at, Acknowledged: !kills && slices.Contains(confirmed, m.MessageId),
+		})
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
