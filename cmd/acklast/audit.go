@@ -55,14 +55,13 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return err
 			}
 			all.NextPage, all.Next = 0, ""
-			return a.answer(all, func(w io.Writer) {
-				if payload != "" {
-					if all.Plan != nil && all.Plan.Replacement != nil {
-						all.Body = all.Plan.Replacement.Diff
-					}
-					say(w, "%s\n", all.Body)
-					return
+			if payload != "" && a.output != "json" {
+				if all.Plan != nil && all.Plan.Replacement != nil {
+					all.Body = all.Plan.Replacement.Diff
 				}
+				return a.body(all.Body)
+			}
+			return a.answer(all, func(w io.Writer) {
 				row(w, "AT", "WHAT", "JOB", "MESSAGE", "BY", "WHY")
 				for _, line := range all.Audit {
 					why := line.Why

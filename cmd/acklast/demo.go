@@ -24,7 +24,8 @@ func newDemo(a *app) *cobra.Command {
 		Short: "Watch jobs survive copies, kills and outages",
 		Long: `Tell a story on its own embedded AWS, with the real worker binary as processes. All failures in it
 are real: by SIGKILL or by a proxy between the worker and AWS. At the end it prints the jobs that were sent and
-their outcomes, and checks that they add up; if not, the exit code is 1.
+their outcomes, and checks that they add up; if not, the exit code is 1. With --output json
+the story goes to standard error.
 
 Times are scaled down, so it takes about a minute and a half. It keeps no data and uses no fixed port, so it can
 run beside "acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
@@ -59,6 +60,9 @@ func (a *app) demo(ctx context.Context, module, logs string) error {
 	args := []string{"-module", root}
 	if logs != "" {
 		args = append(args, "-logs", logs)
+	}
+	if a.output == "json" {
+		args = append(args, "-json")
 	}
 	play := exec.CommandContext(ctx, program, args...)
 	play.Stdout, play.Stderr = a.stdout, a.stderr

@@ -89,7 +89,6 @@ counts grow.`,
 // list prints all selected messages, page by page.
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
-	lines := json.NewEncoder(a.stdout)
 	var found []redrive.Listed
 	for {
 		resp, err := g.ask(ctx, r)
@@ -98,7 +97,7 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 		}
 		for _, m := range resp.Messages {
 			if a.output == "json" {
-				if err := lines.Encode(m); err != nil {
+				if err := writeJSON(a.stdout, m, ""); err != nil {
 					return err
 				}
 				continue

@@ -95,7 +95,7 @@ func (a *app) local(ctx context.Context, o localOptions) (err error) {
 		Stack: a.stack, Settings: settings, Kinds: functions.Kinds, Port: o.port,
 		WorkerBinary: functions.Worker, Processes: o.processes, Environment: environment,
 		RedriveBinary: functions.Redrive, Redrive: numbers,
-		Logs: a.stderr, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
+		Logs: logWriter{a.stderr}, Log: slog.New(slog.NewTextHandler(a.stderr, nil)),
 		Provider: fakeprovider.Options{Deduplicates: true, LooksUp: true},
 	})
 	if errors.Is(err, local.ErrPortInUse) {

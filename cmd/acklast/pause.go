@@ -120,7 +120,7 @@ func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {
 		return t.explain(err)
 	}
 	r := laneReport{Lane: lane, Mapping: aws.ToString(out.UUID), State: aws.ToString(out.State)}
-	return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "The %s lane is %s.\n", r.Lane, strings.ToLower(r.State)) })
+	return a.answer(r, func(w io.Writer) { say(w, "The %s lane is %s.\n", r.Lane, strings.ToLower(r.State)) })
 }
 
 // queueARN looks up the ARN of a queue of the stack.

@@ -90,7 +90,30 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	if resp.Refused != "" {
 		return resp, refuse("refused: %s", resp.Refused)
 	}
+	if missing(r, resp) {
+		return resp, fmt.Errorf("the redrive function's answer to %s is incomplete: another program may answer at %s, or another version; look with \"acklast redrive status\"",
+			r.Action, g.place)
+	}
 	return resp, nil
+}
+
+// missing says whether an answer lacks what the commands read in it.
+func missing(r redrive.Request, resp redrive.Response) bool {
+	switch r.Action {
+	case "plan", "mend", "resend":
+		return resp.Plan == nil
+	case "run", "revoke":
+		return resp.Run == nil
+	case "status":
+		return r.Run != "" && resp.Run == nil || r.Plan != "" && resp.Plan == nil && resp.Run == nil
+	case "stop":
+		return r.Run != "" && resp.Run == nil || r.Run == "" && resp.Switch == nil
+	case "decide":
+		return r.Job != "" && resp.Entry == nil
+	case "inspect":
+		return (r.Message != "" || r.Job != "") && resp.Message == nil
+	}
+	return false
 }
 
 func (g *governor) ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {

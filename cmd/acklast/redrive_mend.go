@@ -41,8 +41,10 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 				if err != nil {
 					return err
 				}
-				_, err = io.WriteString(a.stdout, resp.Message.Body+"\n") // as it is: it is to be edited
-				return err
+				if a.output == "json" {
+					return a.answer(resp, nil)
+				}
+				return a.body(resp.Message.Body)
 			}
 			a.announce(ctx, g.target)
 			body, err := a.bodyOf(file)

@@ -19,8 +19,11 @@ func newRedrivePlan(a *app) *cobra.Command {
 	var rate, canary, count int
 	var open bool
 	cmd := &cobra.Command{
-		Use:     "plan",
-		Short:   "Freeze a selection into a plan, and say what would happen",
+		Use:   "plan",
+		Short: "Freeze a selection into a plan, and say what would happen",
+		Long: `Select isolated messages, join each with its ledger entry, and freeze the selection into a plan: its answer says what a
+run would do with each message. Nothing moves. Without a selection, on a terminal, it shows the groups and lets you choose.
+The plan expires, becomes at most one run, and says whether somebody else has to approve it.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
 		Args:    cobra.NoArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +59,10 @@ func newRedriveApprove(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "approve [PLAN|latest]", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.MaximumNArgs(1),
+		Long: `Show a plan, ask, and approve it. Only another person than the plan's author may, through the redrive function's
+alias "approve", which is a permission of its own.`,
+		Example: `  acklast redrive approve p-20261201-100000-1a2b3c4d --reason 'checked with the provider'
+  acklast redrive approve latest --reason 'checked with the provider'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)

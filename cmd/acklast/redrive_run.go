@@ -22,6 +22,9 @@ func newRedriveRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [PLAN|RUN|latest]",
 		Short: "Run a plan, or continue a run, and watch it",
+		Long: `Run a plan, or continue a run that halted, after showing it and asking. A canary goes first and is judged in the ledger;
+the others follow at the plan's rate while jobs end well. The command watches until the run is done or halts. Ctrl-C ends the
+watching and not the run: "acklast redrive stop" stops that. While the kill switch is on, nothing begins.`,
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive run --only 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
 		Args: cobra.MaximumNArgs(1),
@@ -105,6 +108,11 @@ func newRedriveStatus(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use: "status [RUN|PLAN|latest]", Short: "List plans and runs, or say how far one is and why it stopped", Args: cobra.MaximumNArgs(1),
+		Long: `List the newest plans and runs and whether the kill switch is on. With a run or a plan, show that one: its state, why it
+stopped, and what became of its messages. Its exit code is then that of "acklast redrive run".`,
+		Example: `  acklast redrive status
+  acklast redrive status latest --watch
+  acklast redrive status r-20261201-100000-1a2b3c4d --output json`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if watch && len(args) == 0 {

@@ -98,6 +98,9 @@ func newRedriveResume(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
 		Use: "resume", Short: "Release the kill switch; continues no run by itself", Args: cobra.NoArgs,
+		Long: `Release the kill switch that "acklast redrive stop" threw. Runs stay halted: "acklast redrive run RUN" continues one, with a
+fresh canary.`,
+		Example: `  acklast redrive resume --reason 'the provider is back'`,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			return a.request(cmd.Context(), w, redrive.Request{Action: "resume"}, func(out io.Writer, r redrive.Response) { printSwitch(out, r.Switch) })
 		}),
@@ -110,6 +113,9 @@ func newRedriveRevoke(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
 		Use: "revoke [PLAN|RUN|latest]", Short: "End a run for good and take back what waits, or withdraw a plan", Args: cobra.MaximumNArgs(1),
+		Long: `End a run for good, or withdraw a plan. Messages of the run that still wait on the recovery lane go back to the DLQ with
+cause "revoked" when they are delivered; jobs that have run stay as they are. A revoked run cannot be continued.`,
+		Example: `  acklast redrive revoke r-20261201-100000-1a2b3c4d --reason 'the wrong jobs were selected'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -132,6 +133,9 @@ func settledOf(run *redrive.Run) (n int) {
 	return n
 }
 
+// clearLine moves to the beginning of the terminal's line and clears it.
+const clearLine = "\r\x1b[K"
+
 // progress shows one line about a run, on a terminal over the one before.
 func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
 	const width = 20
@@ -142,7 +146,7 @@ func (a *app) progress(run *redrive.Run, settled int, perSecond float64) {
 	line := plain(fmt.Sprintf("[%s%s] %d of %d  %.1f/s  %s  canary %s  %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full),
 		settled, run.Total, perSecond, run.State, cmp.Or(run.Canary, "going out"), endingsOf(run), run.Why))
 	if columns := a.columns(a.stderr); columns > 0 {
-		say(a.stderr, "\r\x1b[K%s", fits(line, columns-1))
+		_, _ = io.WriteString(a.stderr, clearLine+fits(line, columns-1))
 		if run.State != redrive.Active {
 			say(a.stderr, "\n")
 		}

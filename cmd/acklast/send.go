@@ -155,7 +155,8 @@ func (a *app) send(ctx context.Context, c *checker, jobs *source, file string) e
 		return err
 	}
 	if stopped != nil && file != "" {
-		say(a.stderr, "acklast: %s\n%s", stopped, a.goOn(file, r))
+		say(a.stderr, "acklast: %v\n", stopped)
+		_, _ = io.WriteString(a.stderr, visible(a.goOn(file, r)))
 		return &toldError{exitFailed}
 	}
 	if stopped != nil {
@@ -342,11 +343,11 @@ func (s *sending) progress(done bool) {
 	s.shown = time.Now()
 	switch {
 	case done:
-		say(s.stderr, "\r\x1b[K")
+		_, _ = io.WriteString(s.stderr, clearLine)
 	case s.total > 0:
-		say(s.stderr, "\r%d of %d jobs sent", s.report.Sent, s.total)
+		_, _ = fmt.Fprintf(s.stderr, "\r%d of %d jobs sent", s.report.Sent, s.total)
 	default:
-		say(s.stderr, "\r%d jobs sent", s.report.Sent)
+		_, _ = fmt.Fprintf(s.stderr, "\r%d jobs sent", s.report.Sent)
 	}
 }
 

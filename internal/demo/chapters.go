@@ -30,7 +30,7 @@ func (s *story) expire(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("Each hold expired and its units went back, in one transaction with its ledger entry.")
-	return row{sent: 5, became: "5 released"}, nil
+	return row{Sent: 5, Became: "5 released"}, nil
 }
 
 func (s *story) duplicates(ctx context.Context) (row, error) {
@@ -60,7 +60,7 @@ func (s *story) duplicates(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("%d delivery released the units, %d found the entry final.", got[string(job.Acknowledged)], got[local.Duplicate])
-	return row{sent: 20, became: fmt.Sprintf("%d released, %d duplicates", got[string(job.Acknowledged)], got[local.Duplicate])}, nil
+	return row{Sent: 20, Became: fmt.Sprintf("%d released, %d duplicates", got[string(job.Acknowledged)], got[local.Duplicate])}, nil
 }
 
 func (s *story) confirm(ctx context.Context) (row, error) {
@@ -80,7 +80,7 @@ func (s *story) confirm(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("The job found the reservation %s, recorded that it was superseded, and released nothing.", r.State)
-	return row{sent: 1, became: "superseded, its units stay taken"}, nil
+	return row{Sent: 1, Became: "superseded, its units stay taken"}, nil
 }
 
 func (s *story) early(ctx context.Context) (row, error) {
@@ -108,7 +108,7 @@ func (s *story) early(ctx context.Context) (row, error) {
 		return row{}, fmt.Errorf("released %v early", h.ExpiresAt.Sub(e.FinalAt))
 	}
 	hops := s.seen.Of(key)[string(job.Deferred)]
-	return row{sent: 1, became: fmt.Sprintf("released when due, after %d deferral(s)", hops)}, nil
+	return row{Sent: 1, Became: fmt.Sprintf("released when due, after %d deferral(s)", hops)}, nil
 }
 
 func (s *story) unreadable(ctx context.Context) (row, error) {
@@ -138,7 +138,7 @@ func (s *story) unreadable(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("%d bodies went to the DLQ unchanged, each with its error; the job beside them was released.", len(bodies))
-	return row{sent: 4, became: "3 isolated as invalid, 1 released"}, nil
+	return row{Sent: 4, Became: "3 isolated as invalid, 1 released"}, nil
 }
 
 func (s *story) onDLQ(ctx context.Context, n int) func() (bool, error) {
@@ -187,7 +187,7 @@ func (s *story) outage(ctx context.Context) (row, error) {
 		spent += e.Attempts
 	}
 	s.tell("All 5 were released once, with %d attempts spent.", spent)
-	return row{sent: 5, became: fmt.Sprintf("5 released after %d deliveries were left", left)}, nil
+	return row{Sent: 5, Became: fmt.Sprintf("5 released after %d deliveries were left", left)}, nil
 }
 
 func (s *story) kill(ctx context.Context) (row, error) {
@@ -220,7 +220,7 @@ func (s *story) kill(ctx context.Context) (row, error) {
 	}
 	s.tell("... and another process finds the entry final and acknowledges: %d commit, %d duplicate.",
 		got[string(job.Acknowledged)], got[local.Duplicate])
-	return row{sent: 1, became: "released once, the redelivery a duplicate"}, nil
+	return row{Sent: 1, Became: "released once, the redelivery a duplicate"}, nil
 }
 
 func (s *story) fail(ctx context.Context) (row, error) {
@@ -267,7 +267,7 @@ func (s *story) fail(ctx context.Context) (row, error) {
 		s.tell("  %s", line)
 	}
 	s.tell("  %s", e.LastError)
-	return row{sent: 1, became: fmt.Sprintf("isolated after %d attempts", e.Attempts)}, nil
+	return row{Sent: 1, Became: fmt.Sprintf("isolated after %d attempts", e.Attempts)}, nil
 }
 
 func (s *story) poison(ctx context.Context) (row, error) {
@@ -335,5 +335,5 @@ func (s *story) poison(ctx context.Context) (row, error) {
 		return row{}, fmt.Errorf("isolated as crashed are %+v, want one message", seen.Groups)
 	}
 	s.tell("Convicted, and not run again: class %q, %s. The nine others were released once each.", job.Crashed, seen.Groups[0].Samples[0].Error)
-	return row{sent: 10, became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", job.Crashed, deaths.Load())}, nil
+	return row{Sent: 10, Became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", job.Crashed, deaths.Load())}, nil
 }

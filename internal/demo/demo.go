@@ -52,18 +52,33 @@ type story struct {
 
 	subscriptions *reminder.Subscriptions
 
-	rows     []row
+	report   Report
 	jobs     map[string]ledger.Status // every job's key, and the status in which it has to end
 	isolated int                      // messages that belong on the DLQ
 	accepted map[string]int           // how many messages the provider has to accept for each recipient
 	delay    bool                     // whether jobs are sent with SQS's delay until they are due
 }
 
+// Report is the result of the story.
+type Report struct {
+	Seconds  float64 `json:"seconds"`
+	Chapters []row   `json:"chapters"`
+	Checks   []Check `json:"checks"`
+}
+
 // row is a chapter's line in the table at the end.
 type row struct {
-	chapter string
-	sent    int
-	became  string
+	Chapter string `json:"chapter"`
+	// Sent counts its messages, and Became says which outcomes they had.
+	Sent   int    `json:"messages"`
+	Became string `json:"became"`
+}
+
+// Check is one sum at the end of the story.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
 }
 
 type chapter struct {
@@ -97,13 +112,14 @@ type Config struct {
 	Logs io.Writer
 }
 
-// Run tells the story. It returns ErrChecks if the jobs that were sent and their outcomes do not add up.
-func Run(ctx context.Context, c Config) error {
+// Run tells the story and reports it. It returns ErrChecks if the jobs that were sent and their outcomes do not
+// add up. Any other error means that the story did not come to its end.
+func Run(ctx context.Context, c Config) (Report, error) {
 	s := &story{out: c.Out, seen: local.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
 	err := s.start(ctx, c)
 	if err != nil {
-		return err
+		return s.report, err
 	}
 	defer s.stop()
 
@@ -111,12 +127,13 @@ func Run(ctx context.Context, c Config) error {
 		s.say("\n%d. %s", i+1, c.title)
 		r, err := c.tell(s, ctx)
 		if err != nil {
-			return fmt.Errorf("chapter %q: %w", c.title, err)
+			return s.report, fmt.Errorf("chapter %q: %w", c.title, err)
 		}
-		r.chapter = c.title
-		s.rows = append(s.rows, r)
+		r.Chapter = c.title
+		s.report.Chapters = append(s.report.Chapters, r)
 	}
-	return s.reckon(ctx, time.Since(began))
+	err = s.reckon(ctx, time.Since(began))
+	return s.report, err
 }
 
 func (s *story) start(ctx context.Context, c Config) error {
@@ -263,11 +280,12 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 		s.say("   %s", idle)
 		return err
 	}
+	s.report.Seconds = took.Seconds()
 	s.say("\nWhat was sent, and what became of it (%.0f s):\n", took.Seconds())
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "   chapter\tmessages\tbecame")
-	for _, r := range s.rows {
-		fmt.Fprintf(table, "   %s\t%d\t%s\n", r.chapter, r.sent, r.became)
+	for _, r := range s.report.Chapters {
+		fmt.Fprintf(table, "   %s\t%d\t%s\n", r.Chapter, r.Sent, r.Became)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -281,6 +299,7 @@ func (s *story) reckon(ctx context.Context, took time.Duration) error {
 			mark, failed = "FAIL", true
 		}
 		s.say("   %s  %s: %s", mark, name, detail)
+		s.report.Checks = append(s.report.Checks, Check{name, ok, detail})
 	}
 	balances, err := s.store.Balances(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package demo_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,13 +22,17 @@ func TestTheStoryAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, logs bytes.Buffer
-	if err := demo.Run(t.Context(), demo.Config{Functions: functions, Out: &out, Logs: &logs}); err != nil {
+	report, err := demo.Run(t.Context(), demo.Config{Functions: functions, Out: &out, Logs: &logs})
+	if err != nil {
 		t.Fatalf("%v\n%s\nThe worker's log:\n%s", err, out.String(), logs.String())
 	}
 	t.Log(out.String())
 	for _, want := range []string{"capacity adds up", "one transition each", "one acceptance each", "nothing lost"} {
 		if !strings.Contains(out.String(), "ok    "+want) {
 			t.Errorf("no check %q", want)
+		}
+		if !slices.ContainsFunc(report.Checks, func(c demo.Check) bool { return c.Name == want && c.OK }) {
+			t.Errorf("the report has no check %q", want)
 		}
 	}
 }

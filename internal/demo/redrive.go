@@ -160,5 +160,5 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("The malformed one stays on the DLQ, with %d of the earlier chapters, until it is discarded.", d.Visible+d.InFlight-1)
-	return row{sent: governed + 1, became: fmt.Sprintf("%d released by two runs, the malformed one isolated", governed)}, nil
+	return row{Sent: governed + 1, Became: fmt.Sprintf("%d released by two runs, the malformed one isolated", governed)}, nil
 }

@@ -77,7 +77,7 @@ func (s *story) reminders(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.tell("The provider accepted %d messages, one for each reminder to send.", len(s.env.Provider().Accepted("")))
-	return row{sent: 9, became: "3 sent once each, 1 unsubscribed, 1 expired"}, nil
+	return row{Sent: 9, Became: "3 sent once each, 1 unsubscribed, 1 expired"}, nil
 }
 
 func (s *story) killAfterAcceptance(ctx context.Context) (row, error) {
@@ -115,7 +115,7 @@ func (s *story) killAfterAcceptance(ctx context.Context) (row, error) {
 	}
 	s.tell("... and another process looks it up before anything else: accepted as %s. Not sent again: %d acceptance.",
 		requestID, len(s.env.Provider().Accepted(p.Recipient)))
-	return row{sent: 1, became: "sent once, found by look-up"}, nil
+	return row{Sent: 1, Became: "sent once, found by look-up"}, nil
 }
 
 func (s *story) ambiguous(ctx context.Context) (row, error) {
@@ -162,5 +162,5 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	}
 	s.tell("Decided \"not sent\" and redriven: sent, with %d acceptance. The decision counts for this one time.",
 		len(s.env.Provider().Accepted(p.Recipient)))
-	return row{sent: 1, became: "ambiguous, decided by hand, sent once"}, nil
+	return row{Sent: 1, Became: "ambiguous, decided by hand, sent once"}, nil
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,6 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags.SetOutput(stderr)
 	module := flags.String("module", ".", "folder in the module whose functions to run")
 	logs := flags.String("logs", "", "file for the functions' logs")
+	asJSON := flags.Bool("json", false, "print the report as JSON, and the story on standard error")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -55,6 +57,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	c := demo.Config{Functions: functions, Out: stdout}
+	if *asJSON {
+		c.Out = stderr
+	}
 	if *logs != "" {
 		file, err := os.Create(*logs)
 		if err != nil {
@@ -63,5 +68,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer file.Close()
 		c.Logs = file
 	}
-	return demo.Run(ctx, c)
+	report, err := demo.Run(ctx, c)
+	if *asJSON && (err == nil || errors.Is(err, demo.ErrChecks)) {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		err = errors.Join(err, e.Encode(report))
+	}
+	return err
 }
