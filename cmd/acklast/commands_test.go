@@ -18,6 +18,7 @@ import (
 
 	"acklast/internal/capacity"
 	"acklast/internal/demo"
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 )
 
@@ -46,7 +47,11 @@ var commands = map[string]described{
 	"capacity":        {answer: capacity.Plan{}, alone: "it makes no call: TestCapacityPlansWithoutAStack runs it"},
 	"send":            {args: []string{expiry("r-1")}, answer: sendReport{}},
 	"job":             {args: []string{someJob}, answer: jobReport{}},
-	"status":          {answer: statusReport{}},
+	"status":          {answer: overview.Snapshot{}},
+	"watch":           {args: []string{"--once"}, answer: overview.Snapshot{}},
+	"smoke":           {args: []string{"--timeout", "1s"}, answer: smokeReport{}},
+	"doctor":          {answer: doctorReport{}},
+	"console":         {alone: "it serves a page: TestConsole runs it"},
 	"pause":           {args: []string{"recovery"}, answer: laneReport{}},
 	"resume":          {args: []string{"recovery"}, answer: laneReport{}},
 	"dlq":             {answer: redrive.Response{}},

@@ -155,13 +155,13 @@ func newStory(t *testing.T) *story {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s.do("open the link", chromedp.Navigate(link), visible("#isolated"))
+	s.do("open the link", chromedp.Navigate(link), isVisible("#isolated"))
 	return s
 }
 
 type step = chromedp.Action[chromedp.Void]
 
-func visible(selector string) step { return chromedp.WaitVisible(chromedp.CSS(selector)) }
+func isVisible(selector string) step { return chromedp.WaitVisible(chromedp.CSS(selector)) }
 
 func click(selector string) step { return chromedp.Click(chromedp.CSS(selector)) }
 
@@ -209,7 +209,7 @@ func (s *story) text(selector string) string {
 
 func (s *story) open(path, selector string) {
 	s.Helper()
-	s.do("open "+path, chromedp.Navigate(s.console+path), visible(selector))
+	s.do("open "+path, chromedp.Navigate(s.console+path), isVisible(selector))
 }
 
 // remind sends a reminder and keeps nothing of it.
@@ -385,19 +385,19 @@ func TestBrowserStory(t *testing.T) {
 	mend()
 
 	// The group, and one of its jobs.
-	s.do("open the group", click("table.groups td.error a"), visible("main form button"))
+	s.do("open the group", click("table.groups td.error a"), isVisible("main form button"))
 	s.check("dlq")
 	s.open("/jobs?q="+keys[0], "svg.way")
 	s.check("job")
 	s.open("/dlq?class=transient", "table.groups")
-	s.do("look at the messages", click(`form[action="/looks"] button`), visible("section.card dl.facts"))
+	s.do("look at the messages", click(`form[action="/looks"] button`), isVisible("section.card dl.facts"))
 	s.check("look")
-	s.do("look at one message", click("td.id a[href^='/messages/']"), visible("form[action^='/messages/'] button"))
-	s.do("receive it", click("form[action^='/messages/'] button"), visible(`input[name="payload"] ~ p button`))
+	s.do("look at one message", click("td.id a[href^='/messages/']"), isVisible("form[action^='/messages/'] button"))
+	s.do("receive it", click("form[action^='/messages/'] button"), isVisible(`input[name="payload"] ~ p button`))
 	if body := s.text("main"); strings.Contains(body, "customer-") {
 		t.Error("a message shows its recipient before the payload was asked for")
 	}
-	s.do("show the payload", click(`input[name="payload"] ~ p button`), visible("pre"))
+	s.do("show the payload", click(`input[name="payload"] ~ p button`), isVisible("pre"))
 	payload := s.text("pre")
 	if !strings.Contains(payload, `"recipient": "hidden"`) || strings.Contains(payload, "customer-") || !strings.Contains(payload, "renewal-20") {
 		t.Errorf("the payload is shown as %s", payload)
@@ -406,7 +406,7 @@ func TestBrowserStory(t *testing.T) {
 
 	// Ada plans.
 	s.open("/dlq?class=transient", "table.groups")
-	s.do("ask for a plan", click(`a[href^="/act/plan"]`), visible(".card.ask"))
+	s.do("ask for a plan", click(`a[href^="/act/plan"]`), isVisible(".card.ask"))
 	ask := s.text(".card.ask")
 	for _, want := range []string{"orders", s.env.Endpoint(), "000000000000"} {
 		if !strings.Contains(ask, want) {
@@ -414,7 +414,7 @@ func TestBrowserStory(t *testing.T) {
 		}
 	}
 	s.do("make the plan", enter(`input[name="by"]`, "ada"), enter(`input[name="reason"]`, "the provider is back"),
-		click("form.card button.primary"), visible("ol.stages"))
+		click("form.card button.primary"), isVisible("ol.stages"))
 	s.check("plan")
 	at := value(s, "the plan's address", chromedp.Location())
 	_, plan, _ := strings.Cut(at, "/plans/")
@@ -425,18 +425,18 @@ func TestBrowserStory(t *testing.T) {
 		s.do(by+" approves", enter(`input[name="by"]`, by), enter(`input[name="reason"]`, "checked with the provider"))
 	}
 	approve("ada")
-	s.do("ada is refused", click("form.card button.primary"), visible(".problem"))
+	s.do("ada is refused", click("form.card button.primary"), isVisible(".problem"))
 	if got := s.text(".problem"); !strings.Contains(got, "somebody else has to approve it") {
 		t.Errorf("ada is told %q", got)
 	}
 	approve("bob")
 	s.check("approve")
-	s.do("bob approves", click("form.card button.primary"), visible("ol.stages li.done + li.done"))
+	s.do("bob approves", click("form.card button.primary"), isVisible("ol.stages li.done + li.done"))
 
 	// It runs: the canary first, then the rest, while the page follows.
 	s.open("/act/run?plan="+plan, ".card.ask")
 	s.do("run", enter(`input[name="by"]`, "ada"), enter(`input[name="reason"]`, "approved by bob"),
-		click("form.card button.primary"), visible("#state"))
+		click("form.card button.primary"), isVisible("#state"))
 	at = value(s, "the run's address", chromedp.Location())
 	_, runID, _ := strings.Cut(at, "/runs/")
 	s.until("the canary passes while the page is open", `document.querySelector("#live").textContent.includes("passed")`)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,9 +108,7 @@ func (a *app) watchLines(ctx context.Context, t *target, reader *overview.Reader
 
 func (a *app) printLine(s overview.Snapshot) error {
 	if a.output == "json" {
-		lines := json.NewEncoder(a.stdout)
-		lines.SetEscapeHTML(false)
-		return lines.Encode(s)
+		return writeJSON(a.stdout, s, "")
 	}
 	_, err := io.WriteString(a.stdout, watchLine(s)+"\n")
 	return err
