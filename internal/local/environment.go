@@ -60,6 +60,9 @@ type Config struct {
 	// WorkerEndpoint returns the AWS endpoint for the worker, such as a fault proxy in front of the engine's.
 	// Nil means the engine's own.
 	WorkerEndpoint func(endpoint string) string
+	// SchedulerEndpoint is WorkerEndpoint for the worker's calls to EventBridge Scheduler. Nil means this
+	// environment's own.
+	SchedulerEndpoint func(endpoint string) string
 	// Provider says what the fake provider can do. It runs beside the worker.
 	Provider fakeprovider.Options
 	// Environment are variables that the kinds read. They outrank the variables by which a kind finds the fake
@@ -157,6 +160,9 @@ func Start(ctx context.Context, c Config) (*Environment, error) {
 		Timeout: c.Settings.WorkerTimeout, MemoryMB: c.Settings.WorkerMemoryMB,
 		Processes: c.Processes, Env: env, endpoint: c.WorkerEndpoint(a.data),
 	}}
+	if c.SchedulerEndpoint != nil {
+		functions[0].scheduler = c.SchedulerEndpoint(a.front.url)
+	}
 	if c.RedriveBinary != "" {
 		env := maps.Clone(ofKinds)
 		maps.Copy(env, redrive.LocalEnvironment(c.Stack, a.urls, c.Settings, c.Redrive))

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ type Function struct {
 	EndpointFor func(endpoint string) string
 
 	endpoint string // AWS_ENDPOINT_URL; "" means the engine's own
-	// scheduler is the endpoint of EventBridge Scheduler, which is ours and not the engine's.
+	// scheduler is the endpoint of EventBridge Scheduler, which is ours and not the engine's; "" means our own.
 	scheduler string
 }
 
@@ -86,7 +87,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	if f.EndpointFor != nil {
 		f.endpoint = f.EndpointFor(a.endpoint)
 	}
-	f.scheduler = a.front.url
+	f.scheduler = cmp.Or(f.scheduler, a.front.url)
 	if f.EnvFor != nil {
 		env := maps.Clone(f.Env)
 		if env == nil {

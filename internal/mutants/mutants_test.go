@@ -156,8 +156,26 @@ func run(t *testing.T, i int, m mutant, source string) (string, error) {
 	if m.match != "" {
 		args = append(args, "-run", m.match)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append(args, "./"+m.tests)...)
+	args = append(args, "./"+m.tests)
+	if usesRapid(t, m.tests) {
+		args = append(args, "-rapid.nofailfile") // it would write into the tree
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+func usesRapid(t *testing.T, pkg string) bool {
+	t.Helper()
+	tests, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		if source, err := os.ReadFile(test); err == nil && strings.Contains(string(source), "pgregory.net/rapid") {
+			return true
+		}
+	}
+	return false
 }

@@ -61,6 +61,8 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 		{"half-failed batch", func() {
 			r.faults.Add(faults.Rule{Operation: operations[3+random.IntN(3)], Times: 1 + random.IntN(10), Fault: faults.HalfBatch()})
 		}},
+		{"schedule's answer lost", func() { r.scheduler.Add(faults.Rule{Times: 1 + random.IntN(3), Fault: faults.DropAnswer()}) }},
+		{"schedules refused", func() { r.scheduler.Add(faults.Rule{Times: 1 + random.IntN(5), Fault: faults.Refuse()}) }},
 		{"refuse", func() {
 			r.faults.Add(faults.Rule{Operation: operation(), Times: 1 + random.IntN(20), Fault: faults.Refuse()})
 		}},
@@ -104,6 +106,7 @@ func (r *run) provider(rule fakeprovider.Rule) {
 func (r *run) mend() {
 	r.faults.Reset()
 	r.between.Reset()
+	r.scheduler.Reset()
 	for p := range r.env.PIDs() {
 		r.env.Continue(p)
 	}

@@ -74,7 +74,7 @@ type Move struct {
 	Began, Ended Moment
 }
 
-// Schedule is the confirmed creation of a schedule that holds a message.
+// Schedule is a confirmed creation, or a sight, of a schedule that holds a message.
 type Schedule struct {
 	Mark         string
 	Began, Ended Moment

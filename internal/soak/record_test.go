@@ -57,7 +57,7 @@ func (r *recorder) tap() faults.Tap {
 		target := q.Header.Get("X-Amz-Target")
 		operation := target[strings.LastIndexByte(target, '.')+1:]
 		request := q.Header.Get("Amz-Sdk-Invocation-Id")
-		scheduling := q.Method == http.MethodPost && strings.HasPrefix(q.URL.Path, "/schedules/")
+		scheduling := strings.HasPrefix(q.URL.Path, "/schedules/")
 		return func(status int, answer []byte) {
 			ended := r.now()
 			if status != http.StatusOK {
@@ -66,8 +66,10 @@ func (r *recorder) tap() faults.Tap {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			switch {
-			case scheduling:
+			case scheduling && q.Method == http.MethodPost:
 				r.schedule(body, began, ended)
+			case scheduling && q.Method == http.MethodGet: // the worker looks whether an earlier call has created it
+				r.schedule(answer, began, ended)
 			case operation == "SendMessageBatch":
 				r.moved(body, answer, began, ended)
 			case operation == "DeleteMessageBatch":

@@ -52,23 +52,25 @@ const (
 // run is one soak: a stack, its load, its faults and its record.
 type run struct {
 	*testing.T
-	record   recorder
-	random   *rand.Rand // of the load alone
-	env      *local.Environment
-	faults   *faults.Proxy
-	between  *faults.Proxy // between the redrive function and AWS
-	queues   *lanes.Client
-	api      *sqs.Client
-	ledger   *dynamo.Store
-	store    *reservation.Store
-	desk     *reservation.Desk
-	subs     *reminder.Subscriptions
-	settings topology.Settings
-	redriver string
-	stack    string
-	n        int
-	injected map[string]int
-	plans    []string
+	record  recorder
+	random  *rand.Rand // of the load alone
+	env     *local.Environment
+	faults  *faults.Proxy
+	between *faults.Proxy // between the redrive function and AWS
+	// scheduler stands between the worker and EventBridge Scheduler.
+	scheduler *faults.Proxy
+	queues    *lanes.Client
+	api       *sqs.Client
+	ledger    *dynamo.Store
+	store     *reservation.Store
+	desk      *reservation.Desk
+	subs      *reminder.Subscriptions
+	settings  topology.Settings
+	redriver  string
+	stack     string
+	n         int
+	injected  map[string]int
+	plans     []string
 	// rules remove what the provider does wrong.
 	rules []func()
 }
@@ -97,10 +99,13 @@ func TestSoak(t *testing.T) {
 			acknowledged++
 		}
 	}
-	t.Logf("%v: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted; faults: %v",
-		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), r.injected)
+	t.Logf("%v: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d schedules, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted; faults: %v",
+		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Schedules), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), r.injected)
 	if len(h.Deliveries) < len(h.Sent)/2 || len(h.Writes) == 0 || len(h.Accepted) == 0 {
 		t.Error("the record is too small to prove anything")
+	}
+	if *durationFlag >= time.Minute && len(h.Schedules) == 0 {
+		t.Error("no schedule was recorded")
 	}
 	for i, v := range Check(h) {
 		if i == 20 {
@@ -140,6 +145,11 @@ func start(t *testing.T, seed uint64) *run {
 			r.faults.Tap(r.record.tap())
 			return r.faults.URL()
 		},
+		SchedulerEndpoint: func(endpoint string) string {
+			r.scheduler = faults.New(endpoint)
+			r.scheduler.Tap(r.record.tap())
+			return r.scheduler.URL()
+		},
 		Functions: []local.Function{{
 			Name: r.redriver, Binary: build(t, "./functions/redrive", "redrive"), Timeout: numbers.Timeout, MemoryMB: 256, Processes: 2,
 			EnvFor: func(urls topology.QueueURLs) map[string]string {
@@ -160,6 +170,7 @@ func start(t *testing.T, seed uint64) *run {
 		_ = env.Close()
 		r.faults.Close()
 		r.between.Close()
+		r.scheduler.Close()
 	})
 	cfg := env.AWSConfig()
 	db := awsclient.DynamoDB(cfg)
