@@ -76,19 +76,22 @@ func selected(in io.Reader, chapters []string) (lines []string, err error) {
 	return slices.CompactFunc(lines, func(a, b string) bool { return a == "" && b == "" }), nil
 }
 
+// hardSpace stands for a space: browsers draw several spaces as one.
+const hardSpace = "\u00a0"
+
 // draw draws lines on a dark panel, which is readable on a light and on a dark page.
 func draw(lines []string) string {
 	var b strings.Builder
 	width, height := columns*cellWidth+2*margin, len(lines)*lineHeight+2*margin
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d" role="img" aria-label="Output of make demo">
 <rect width="100%%" height="100%%" rx="8" fill="#161b22" stroke="#6e7681"/>
-<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13" xml:space="preserve">
+<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13">
 `, width, height, width, height)
 	for i, line := range lines {
 		if runes := []rune(line); len(runes) > columns {
 			line = string(runes[:columns-1]) + "…"
 		}
-		fmt.Fprintf(&b, "<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, colour(line), html.EscapeString(line))
+		fmt.Fprintf(&b, "<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, colour(line), html.EscapeString(strings.ReplaceAll(line, " ", hardSpace)))
 	}
 	return b.String() + "</g>\n</svg>\n"
 }

@@ -15,7 +15,7 @@ func TestThePictureHasTheChosenLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"begins &lt;here&gt;", "2. Two", "   second", "What was sent:", "x…<"} {
-		if !strings.Contains(out.String(), want) {
+		if !strings.Contains(out.String(), strings.ReplaceAll(want, " ", hardSpace)) {
 			t.Errorf("%q is missing", want)
 		}
 	}
