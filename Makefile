@@ -60,7 +60,7 @@ simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2
 
 .PHONY: mutants
 mutants: ## Remove each guard from a copy of the source, and show which test goes red (some minutes)
-	$(GO) test ./internal/mutants -run '^TestEveryGuardHasATest$$' -count 1 -timeout 60m -args -mutants
+	$(GO) test ./internal/mutants -run '^TestEveryGuardHasATest$$' -count 1 -v -timeout 60m -args -mutants
 
 .PHONY: soak-mixed
 soak-mixed: ## Run the soak with the worker of an earlier commit beside this one (OLD=commit)
