@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,10 +61,21 @@ type engine struct {
 	indexesUpdates bool
 }
 
-func TestKumo(t *testing.T) {
-	t.Parallel()
+var kumoStarts sync.Mutex
+
+// newKumo starts an engine. kumo's servers share state that their start writes, so they start one at a time.
+func newKumo(t *testing.T) *kumo.Server {
+	t.Helper()
+	kumoStarts.Lock()
+	defer kumoStarts.Unlock()
 	srv := kumo.NewServer()
 	t.Cleanup(srv.Close)
+	return srv
+}
+
+func TestKumo(t *testing.T) {
+	t.Parallel()
+	srv := newKumo(t)
 	conformance(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, allReasons: true, hasTTL: true, removes: true, indexesUpdates: true})
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/sivchari/kumo"
 
 	"acklast/internal/dynamo"
 	"acklast/internal/ledger"
@@ -193,8 +192,7 @@ func operate(ctx context.Context, store *dynamo.Store, key string, in linearInpu
 
 func newLinearBench(t *testing.T, lossy bool) *bench {
 	t.Helper()
-	srv := kumo.NewServer()
-	t.Cleanup(srv.Close)
+	srv := newKumo(t)
 	b := newBench(t, engine{url: func(*testing.T) string { return srv.URL }, transacts: true, allReasons: true, hasTTL: true, removes: true, indexesUpdates: true})
 	if lossy {
 		b.proxy.Add(faults.Rule{Match: func([]byte) bool { return rand.IntN(3) == 0 }, Fault: faults.DropAnswer()})
