@@ -36,10 +36,8 @@ import (
 	"acklast/internal/topology"
 )
 
-var (
-	update = flag.Bool("update", false, "write the pictures of the documentation into docs/images")
-	shots  = flag.String("shots", "", "folder that gets a picture of every page in every look")
-)
+// The flag update writes the pictures of the documentation, too, into docs/images.
+var shots = flag.String("shots", "", "folder that gets a picture of every page in every look")
 
 // patience is how long the browser waits for something that has to happen.
 const patience = 2 * time.Minute

@@ -20,7 +20,7 @@ import (
 	"acklast/internal/redrive"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md")
+var update = flag.Bool("update", false, "write what the tests check in docs anew")
 
 const reference = "../../docs/cli.md"
 
