@@ -71,8 +71,13 @@ func callsOf(r *http.Request, body []byte) []Call {
 		return callsOfLambda(r)
 	case r.URL.Path == schedulesPath || strings.HasPrefix(r.URL.Path, schedulesPath+"/"):
 		return callsOfScheduler(r, body)
-	case r.URL.Path == metricsPath:
-		return []Call{{Action: "cloudwatch:GetMetricData", Resource: "*"}}
+	case strings.HasPrefix(r.URL.Path, cloudWatchPath):
+		return []Call{{Action: "cloudwatch:" + strings.TrimPrefix(r.URL.Path, cloudWatchPath), Resource: "*"}}
+	case r.URL.Path == accountPath:
+		return []Call{{Action: "lambda:GetAccountSettings", Resource: "*"}}
+	case strings.HasPrefix(r.URL.Path, recursionPath) && strings.HasSuffix(r.URL.Path, recursionSuffix):
+		function := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, recursionPath), recursionSuffix)
+		return []Call{{Action: "lambda:GetFunctionRecursionConfig", Resource: "function:" + function}}
 	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
 		// This is the query protocol. STS is the only service with it that is called.
 		if form, err := url.ParseQuery(string(body)); err == nil && form.Get("Action") == "GetCallerIdentity" {
@@ -142,7 +147,11 @@ func callsOfDynamoDB(operation string, body []byte) []Call {
 
 const (
 	schedulesPath = "/schedules"
-	metricsPath   = "/service/GraniteServiceVersion20100801/operation/GetMetricData"
+	// cloudWatchPath comes before the name of an operation of CloudWatch.
+	cloudWatchPath = "/service/GraniteServiceVersion20100801/operation/"
+	// Two operations of Lambda have versions of their own.
+	accountPath                    = "/2016-08-19/account-settings"
+	recursionPath, recursionSuffix = "/2024-08-31/functions/", "/recursion-config"
 )
 
 // callsOfScheduler leaves out a schedule's name, which is a hash: each would be another call to replay.

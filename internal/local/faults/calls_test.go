@@ -16,6 +16,12 @@ func TestRecordedCallsAreThoseOfIAM(t *testing.T) {
 			"POST", "/", "AmazonSQS.GetQueueUrl", "", `{"QueueName":"s-1-source"}`, "sqs:GetQueueUrl acklast-source"},
 		"CloudWatch's metrics": {
 			"POST", "/service/GraniteServiceVersion20100801/operation/GetMetricData", "", "", "", "cloudwatch:GetMetricData *"},
+		"CloudWatch's alarms": {
+			"POST", "/service/GraniteServiceVersion20100801/operation/DescribeAlarms", "", "", "", "cloudwatch:DescribeAlarms *"},
+		"an account's settings": {
+			"GET", "/2016-08-19/account-settings", "", "", "", "lambda:GetAccountSettings *"},
+		"a function's recursion": {
+			"GET", "/2024-08-31/functions/s-1-worker/recursion-config", "", "", "", "lambda:GetFunctionRecursionConfig function:acklast-worker"},
 		"an index": {
 			"POST", "/", "DynamoDB_20120810.Query", "", `{"TableName":"s-1-ledger","IndexName":"i"}`, "dynamodb:Query table/acklast-ledger/index/i"},
 		"a key that a condition asks for": {
