@@ -72,8 +72,12 @@ func transitions() map[change]bool {
 			}
 			return got
 		},
-		"Discard":  func(e Entry) []Entry { return try(nil, e)(rules.Discard(e, d, Decision{At: now, By: "ada", Reason: "x"}, now)) },
-		"Cancel":   func(e Entry) []Entry { return try(nil, e)(rules.Cancel(e, d, Decision{At: now, By: "ada", Reason: "x"})) },
+		"Discard": func(e Entry) []Entry {
+			return try(nil, e)(rules.Discard(e, d, Decision{At: now, By: "ada", Reason: "x"}, now))
+		},
+		"Cancel": func(e Entry) []Entry {
+			return try(nil, e)(rules.Cancel(e, d, Decision{At: now, By: "ada", Reason: "x"}))
+		},
 		"Schedule": func(e Entry) []Entry { return try(nil, e)(rules.Schedule(e, d, "s", now)) },
 		"Contend":  func(e Entry) []Entry { return try(nil, e)(rules.Contend(e, d, now)) },
 	}
