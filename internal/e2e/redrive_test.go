@@ -90,6 +90,9 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 	g.env = env
 	t.Cleanup(func() {
 		_ = env.Close()
+		for _, found := range secrets(g.logs.String()) {
+			t.Errorf("the functions' logs: one %s", found)
+		}
 		if t.Failed() {
 			t.Logf("the functions' logs:\n%s", g.logs)
 		}
@@ -527,6 +530,9 @@ func TestRedriveKillSwitchAndRevoke(t *testing.T) {
 	}
 	g.wantDLQ(isolated)
 	// No run holds the messages, not even the revoked one: a fresh plan sees all of them.
+	if d := g.depth(job.DLQ); d.InFlight != 0 {
+		t.Errorf("%d messages are still hidden after the runs: %+v", d.InFlight, d)
+	}
 	if plan := g.ask(redrive.Request{Action: "plan", Select: &redrive.Filter{All: true}}).Plan; plan == nil || plan.Selected != isolated {
 		t.Errorf("plan %+v", plan)
 	}
