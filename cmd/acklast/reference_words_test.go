@@ -52,7 +52,7 @@ var commonWords = map[string]string{
 	"plan":         "the plan",
 	"version":      "the program's version",
 	"recovery":     "the recovery lane",
-	"canary":       "what became of the canary: sent, passed, failed, or for people to judge",
+	"canary":       "the state of the canary: sent, passed, or for people to judge; one that fails halts the run",
 	"checks":       "every check with its result",
 	"explanations": "what the kinds know about the job",
 }
