@@ -1,6 +1,8 @@
 # acklast: `make help` lists what there is.
 
 GO       ?= go
+# The linter keeps absolute paths in its cache, so two clones must not share one: the second reports files of the first.
+export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
 # The CDK prints a banner on a Node.js past its end of life; the value is the major version it is about.
