@@ -26,13 +26,13 @@ case "$call" in
 *create-event-source-mapping*) echo "uuid-1" ;;
 esac
 `
-	for _, name := range []string{"aws", "cdk", "npm", "go", "zip", "acklast"} {
+	for _, name := range []string{"aws", "cdk", "npm", "go", "zip", "acklast", "pause"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(fake), 0o755); err != nil { //nolint:gosec // it is run
 			t.Fatal(err)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"../scripts/aws-experiment.sh"}, args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "ACKLAST="+filepath.Join(dir, "acklast"), "CDK="+filepath.Join(dir, "cdk"), "PAUSE=true", "JOBS=60", "PERCENTS=5", "TMPDIR="+dir)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "ACKLAST="+filepath.Join(dir, "acklast"), "CDK="+filepath.Join(dir, "cdk"), "PAUSE="+filepath.Join(dir, "pause"), "JOBS=60", "PERCENTS=5", "TMPDIR="+dir)
 	cmd.Env = append(cmd.Env, environment...)
 	printed, err := cmd.CombinedOutput()
 	written, _ := os.ReadFile(log)
@@ -68,7 +68,7 @@ func TestTheExperimentRefusesWhatItCannotBound(t *testing.T) {
 // Whichever call fails, what was made is deleted, and the experiment fails.
 func TestTheExperimentTearsDown(t *testing.T) {
 	t.Parallel()
-	for _, failing := range []string{"none", "cdk deploy", "aws lambda create-function", "aws lambda create-event-source-mapping", "aws dynamodb", "acklast send", "acklast resume"} {
+	for _, failing := range []string{"none", "cdk deploy", "aws lambda create-function", "aws lambda create-event-source-mapping", "aws dynamodb", "acklast send", "pause 600", "acklast resume"} {
 		calls, out, err := experiment(t, failing, nil, "--run")
 		if (err == nil) != (failing == "none") {
 			t.Errorf("%s fails: %v\n%s", failing, err, out)
