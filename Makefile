@@ -50,6 +50,10 @@ check: ## Check formatting and vet
 bench: ## Measure what a job costs, as a table and in bench.json; see docs/benchmarks.md for how to read it (many minutes)
 	@scripts/bench.sh
 
+.PHONY: bench-peers
+bench-peers: ## Compare with a bare Go worker and with Powertools for TypeScript, also under faults (needs Node.js; some minutes)
+	@scripts/bench-peers.sh
+
 .PHONY: soak
 soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
 	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
