@@ -36,12 +36,7 @@ import (
 // time: so the third part measures the two programs alone.
 func TestBesideABareWorker(t *testing.T) {
 	const jobs, rounds = 10_000, 3
-	bare := filepath.Join(t.TempDir(), "bare")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bare, "./testdata/bare")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bare := buildBare(t)
 	for _, tt := range []struct {
 		name      string
 		resources int
@@ -54,6 +49,18 @@ func TestBesideABareWorker(t *testing.T) {
 				ours.rss/1024, "MiB", theirs.rss/1024, "bare-MiB")
 		}
 	}
+}
+
+// buildBare compiles the bare worker.
+func buildBare(t *testing.T) string {
+	t.Helper()
+	bare := filepath.Join(t.TempDir(), "bare")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bare, "./testdata/bare")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bare
 }
 
 // used is what one process used: jobs a second, seconds of CPU per 1,000 jobs, and KiB of resident memory at the end.
