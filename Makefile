@@ -51,8 +51,8 @@ bench: ## Measure what a job costs, as a table and in bench.json; see docs/bench
 	@scripts/bench.sh
 
 .PHONY: soak
-soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
-	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
+soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m or SOAK_DELIVERIES=n, SOAK_SEED=0 takes a new one)
+	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m} -soak.deliveries=$${SOAK_DELIVERIES:-0}
 
 .PHONY: simulate
 simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2000, SIM_SEED=0 takes a new one)
