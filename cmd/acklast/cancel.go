@@ -72,7 +72,8 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 	}
 	a.announce(ctx, g.target)
 	decision := ledger.Decision{At: a.now(), By: job.SafeText(g.name(ctx, w)), Reason: job.SafeText(w.reason)}
-	rules := ledger.Rules{Retention: g.retention(ctx)}
+	kept, note := g.retention(ctx)
+	rules := ledger.Rules{Retention: kept}
 	e, err := g.ledger().Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return rules.Cancel(e, d, decision)
 	})
@@ -88,6 +89,9 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 		return refuse("%s may have had its effect: \"acklast job\" shows what is known, and \"acklast decide\" decides it", d.Key)
 	default:
 		return g.explain(err)
+	}
+	if note != "" {
+		say(a.stderr, "%s\n", plain(note))
 	}
 	r := cancelReport{Job: d.Key, Entry: e}
 	if e.ScheduleName != "" {
@@ -108,20 +112,20 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 	})
 }
 
-// retention is how long the stack keeps an entry after its job has ended, as the worker has it.
-func (g *governor) retention(ctx context.Context) time.Duration {
+// retention is how long the stack keeps an entry after its job has ended, as the worker has it. If that is not known, it
+// is the default, and note says so.
+func (g *governor) retention(ctx context.Context) (kept time.Duration, note string) {
 	out, err := g.lambda.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &g.names.WorkerFunction})
 	if err == nil && out.Environment == nil {
 		err = errors.New("the worker has no settings")
 	}
-	var kept time.Duration
 	if err == nil {
 		kept, err = time.ParseDuration(out.Environment.Variables[worker.EnvLedgerRetention])
 	}
 	if err != nil {
 		kept = topology.Default().LedgerRetention
-		say(g.stderr, "Note: the stack's ledgerRetention is not known, so the entry is kept for the default of %d days after its end: %s\n",
-			kept/(24*time.Hour), plain(reason(err)))
+		note = fmt.Sprintf("Note: the stack's ledgerRetention is not known, so the entry is kept for the default of %d days after its end: %s",
+			kept/(24*time.Hour), reason(err))
 	}
-	return kept
+	return kept, note
 }
