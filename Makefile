@@ -55,8 +55,8 @@ bench-peers: ## Compare with a bare Go worker and with Powertools for TypeScript
 	@scripts/bench-peers.sh
 
 .PHONY: soak
-soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
-	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
+soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m or SOAK_DELIVERIES=n, SOAK_SEED=0 takes a new one)
+	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m} -soak.deliveries=$${SOAK_DELIVERIES:-0}
 
 .PHONY: simulate
 simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2000, SIM_SEED=0 takes a new one)
