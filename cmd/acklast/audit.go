@@ -20,7 +20,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3
   acklast audit d-20261201-100000-1a2b3c4d --body 5d1cf1a5-0000-4000-8000-000000000001`,
-		Args: cobra.ExactArgs(1),
+		Args: someArgs(1, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)
@@ -55,6 +55,12 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return err
 			}
 			all.NextPage, all.Next = 0, ""
+			if len(all.Audit) == 0 && payload == "" {
+				if r.Job == "" {
+					return refuse("the audit has nothing about %s: \"acklast redrive status\" lists plans and runs", args[0])
+				}
+				say(a.stderr, "The audit has nothing about %s: no run and no discard touched it, and nobody decided or cancelled it.\n", plain(r.Job))
+			}
 			if payload != "" && a.output != "json" {
 				if all.Plan != nil && all.Plan.Replacement != nil {
 					all.Body = all.Plan.Replacement.Diff

@@ -42,7 +42,7 @@ database. Who cancelled it, and why, stays with the job's entry ("acklast job" s
 audit"). To move a job to another time, cancel it and send it again with a new version in its key.`,
 		Example: `  acklast cancel reminder.send/renewal-1042/email/v3 --reason 'the customer left'
   acklast cancel reminder.send/renewal-1042/email/v3 --not-before 2027-06-01T08:00:00Z --reason 'the customer left'`,
-		Args: cobra.ExactArgs(1),
+		Args: someArgs(1, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			var at time.Time
 			if notBefore != "" {

@@ -37,7 +37,7 @@ backlog over time.`,
 		Example: `  acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000
   acklast capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000 --within 30m --quota 60
   acklast capacity --from-stack --within 2h --plot backlog.svg`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !drawable(plot) {
 				return refuse("--plot is %q, want a file that ends in .svg or .png", plot)

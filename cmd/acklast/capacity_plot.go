@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -46,8 +49,12 @@ func drawBacklog(file string, p capacity.Plan) error {
 	if err != nil {
 		return fmt.Errorf("draw the backlog: %w", err)
 	}
-	if err := os.WriteFile(file, drawing, 0o644); err != nil {
-		return fmt.Errorf("--plot: %w", err)
+	err = os.WriteFile(file, drawing, 0o644)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return refuse("--plot: there is no folder %s: make it first", filepath.Dir(file))
+	case err != nil:
+		return refuse("--plot: %w", err)
 	}
 	return nil
 }

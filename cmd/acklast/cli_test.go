@@ -216,7 +216,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"status --output xml", []string{`--output is "xml", want table or json`, "acklast status --help"}},
 		{"status --nope", []string{"unknown flag: --nope"}},
 		{"status more", []string{`"more"`}},
-		{"job", []string{"accepts 1 arg"}},
+		{"job", []string{"an argument is missing", "key or subject"}},
 		{"local --env =x --port 0", []string{`--env is "=x"`}},
 		{"local --env NO_SUCH_VARIABLE --port 0", []string{"NO_SUCH_VARIABLE, which is not set here"}},
 		{"status --stack=", []string{"--stack is empty"}},

@@ -43,7 +43,7 @@ hidden until you ask for one, and the fields that a kind masks stay hidden. See 
 		Example: `  acklast console
   acklast console --write --port 8080
   acklast console --stack orders --profile approver --write --approver`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
 				return refuse("--port is %d, want 0 to 65535", port)

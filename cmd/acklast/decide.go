@@ -93,7 +93,7 @@ refused when the provider gave a request id or the job has expired. The decision
 ends a job that is not wanted any more.`,
 		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'
   acklast decide --class ambiguous --error 'earlier request is unknown' --count 12 --not-sent --reason 'the provider was down all the time'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: someArgs(0, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			r := redrive.Request{Action: "decide", Decision: ledger.NotSent}
 			if sent {

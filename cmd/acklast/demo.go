@@ -31,7 +31,7 @@ Times are scaled down, so it takes about a minute and a half. It keeps no data a
 run beside "acklast local". It builds the story and the functions first, so it needs a clone of the repository.`,
 		Example: `  acklast demo
   acklast demo --logs worker.log`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), module, logs) }),
 	}
 	cmd.Flags().StringVar(&module, "module", ".", "folder in the clone")

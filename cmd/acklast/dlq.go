@@ -50,7 +50,7 @@ counts grow.`,
 		Example: `  acklast dlq
   acklast dlq --class transient --older-than 1h
   acklast dlq --show 5d1cf1a5-0000-4000-8000-000000000001 --body`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			g, err := a.govern(cmd.Context())
 			if err != nil {

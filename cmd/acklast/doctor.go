@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -42,12 +41,12 @@ Each check answers ok, a finding with what to do, or "cannot tell" with the reas
 all is ok, 1 if there is a finding, and 6 if there is none and a check could not be made.`,
 		Example: `  acklast doctor --settings infra/environments/default.json
   acklast doctor --commands status,job --output json | jq '.checks[] | select(.result != "ok")'`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			var raw []byte
 			if file != "" {
 				var err error
-				if raw, err = os.ReadFile(file); err != nil {
+				if raw, err = a.readInput(file, topology.MaxMessageBytes); err != nil {
 					return refuse("--settings: %w", err)
 				}
 			}

@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"acklast/internal/job"
 	"acklast/internal/lanes"
@@ -37,6 +41,8 @@ func (e *lineError) Unwrap() error { return e.err }
 type checker struct {
 	attributes map[string]job.Attribute
 	group      string
+	// input is the name of the file with the jobs, "" for an argument or standard input.
+	input string
 	// maxAhead is how far ahead a job may be due.
 	maxAhead time.Duration
 	now      func() time.Time
@@ -81,6 +87,76 @@ func readAttributes(flags []string) (map[string]job.Attribute, error) {
 	return attributes, nil
 }
 
+// checkEncoding looks at the beginning of a text. Its error says what is wrong if the text is no UTF-8 without a mark.
+func checkEncoding(head []byte) error {
+	switch {
+	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
+		return errors.New("it begins with a byte order mark: save it as UTF-8 without one")
+	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")):
+		return errors.New("it is UTF-16: save it as UTF-8")
+	case bytes.IndexByte(head, 0) >= 0:
+		return errors.New("it has a zero byte, so it is not UTF-8 text: save it as UTF-8, or name another file")
+	}
+	return nil
+}
+
+// headBytes is how much of an input checkEncoding looks at.
+const headBytes = 512
+
+// openInput opens a file for reading. Its error says what is wrong with the file.
+func openInput(name string) (*os.File, error) {
+	f, err := os.Open(name)
+	if err == nil {
+		var info os.FileInfo
+		if info, err = f.Stat(); err == nil && info.IsDir() {
+			_ = f.Close()
+			return nil, refuse("%s is a folder: name a file", name)
+		}
+	}
+	return f, fileProblem(name, err)
+}
+
+// fileProblem says in words why a file cannot be opened.
+func fileProblem(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return refuse("there is no file %s: check its name and the folder that you are in", name)
+	case errors.Is(err, fs.ErrPermission):
+		return refuse("you may not open the file %s", name)
+	}
+	return refuse("%w", err)
+}
+
+// readInput reads a small text file, or standard input if its name is "-". A newline at its end is not counted.
+func (a *app) readInput(name string, limit int64) ([]byte, error) {
+	in := a.stdin
+	if name != "-" {
+		f, err := openInput(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, limit+2))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	switch err := checkEncoding(text[:min(len(text), headBytes)]); {
+	case err != nil:
+		return nil, refuse("%s cannot be used: %w", name, err)
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, refuse("%s is empty", name)
+	case int64(len(bytes.TrimSuffix(text, []byte("\n")))) > limit:
+		return nil, refuse("%s has more than %d bytes", name, limit)
+	case !utf8.Valid(text):
+		return nil, refuse("%s cannot be used: it is not UTF-8 text", name)
+	}
+	return text, nil
+}
+
 // jobReader reads the input: either one JSON document on any number of lines, or NDJSON, with one job in each
 // line that is not blank.
 type jobReader struct {
@@ -101,6 +177,9 @@ func newJobReader(c *checker, in io.Reader, from int) *jobReader {
 // then reading can go on. Any other error means that the input cannot be read.
 func (r *jobReader) next() (entry, error) {
 	if r.line == 0 && !r.ends {
+		if head, _ := r.in.Peek(headBytes); checkEncoding(head) != nil {
+			return entry{}, fmt.Errorf("%s cannot be used: %w", cmp.Or(r.check.input, "the input"), checkEncoding(head))
+		}
 		if line, body := document(r.in); body != "" {
 			r.ends = true
 			return r.entry(line, body)

@@ -47,7 +47,7 @@ look next, and the exit code is 1 unless there are records.`,
   acklast job r-1042
   acklast job renewal-1042
   acklast job r-1042 --output json | jq '.entries[].status'`,
-		Args: cobra.ExactArgs(1),
+		Args: someArgs(1, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error { return a.job(cmd.Context(), args[0]) }),
 	}
 }

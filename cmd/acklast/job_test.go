@@ -275,6 +275,6 @@ func TestUnknownJob(t *testing.T) {
 			t.Errorf("exit code %d, report %+v", j.code, got)
 		}
 	}
-	c.refused(exitRefused, []string{"1 to 1024 bytes, this one has 0"}, "job", "")
+	c.refused(exitRefused, []string{"an argument is empty"}, "job", "")
 	c.refused(exitRefused, []string{"1 to 1024 bytes, this one has 1025"}, "job", strings.Repeat("x", 1025))
 }

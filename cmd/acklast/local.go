@@ -54,7 +54,7 @@ here is the lane's name.`,
   acklast local --module ../shop --env SHOP_URL=http://127.0.0.1:8080 --env SHOP_TOKEN
   acklast local --port 4567 --processes 4 2>worker.log
   acklast local --scaled --pause recovery`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.local(cmd.Context(), o) }),
 	}
 	flags := cmd.Flags()

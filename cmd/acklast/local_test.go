@@ -168,7 +168,7 @@ func TestLocalJSONAndPause(t *testing.T) {
 	}, func() string { return "a resumed lane is not received from\n" + r.stderr.String() })
 	contains(t, r.must("pause", "recovery").stdout, "The recovery lane is disabled.")
 	contains(t, r.must("pause", "recovery").stderr, "Writing to stack "+r.stack)
-	r.refused(exitRefused, []string{"invalid argument"}, "pause", "dlq")
+	r.refused(exitRefused, []string{"is no lane"}, "pause", "dlq")
 	if code := r.end(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -59,9 +60,11 @@ func laneCommand(a *app, use string, enabled bool, short, long string) *cobra.Co
 	cmd := &cobra.Command{
 		Use: use + " source|recovery | --kind KIND", Short: short, Long: long,
 		Example: "  acklast " + use + " recovery\n  acklast " + use + " --kind reminder.send --reason 'the template is wrong'",
-		Args:    cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs), ValidArgs: names,
+		Args:    someArgs(0, 1), ValidArgs: names,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			switch {
+			case len(args) == 1 && !slices.Contains(names, args[0]):
+				return refuse("%q is no lane, want source or recovery", args[0])
 			case len(args) == 1 && kind == "" && w == (who{}):
 				return a.setLane(cmd.Context(), job.Queue(args[0]), enabled)
 			case len(args) == 0 && kind != "" && w.reason != "":

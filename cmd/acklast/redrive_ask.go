@@ -75,12 +75,12 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	case err != nil:
 		return resp, g.explain(err)
 	case out.FunctionError != nil:
-		return resp, fmt.Errorf("the redrive function failed: %s", plain(string(out.Payload)))
+		return resp, fmt.Errorf("the redrive function failed: %s: its log says more, in the log group of %s", plain(saidBy(out.Payload)), g.names.RedriveFunction)
 	case how == types.InvocationTypeEvent:
 		return resp, nil
 	}
 	if err := json.Unmarshal(out.Payload, &resp); err != nil {
-		return resp, fmt.Errorf("the redrive function's answer is not readable: %w", err)
+		return resp, fmt.Errorf("the redrive function's answer is not readable: a proxy may answer at %s, or a function of another version; check --endpoint-url and \"acklast version\"", g.place)
 	}
 	g.skew.Do(func() {
 		if skew := version.Skew("redrive", resp.Version); skew != "" {
@@ -95,6 +95,17 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 			r.Action, g.place)
 	}
 	return resp, nil
+}
+
+// saidBy is the error's text in the answer of a function that failed, or else the answer.
+func saidBy(payload []byte) string {
+	var failed struct {
+		ErrorMessage string `json:"errorMessage"`
+	}
+	if err := json.Unmarshal(payload, &failed); err == nil && failed.ErrorMessage != "" {
+		return failed.ErrorMessage
+	}
+	return string(payload)
 }
 
 // missing says whether an answer lacks what the commands read in it.

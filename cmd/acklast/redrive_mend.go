@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,11 +22,18 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 "acklast redrive run" sends it. The job's key must stay the same: a new key is a new job. The audit keeps both bodies.`,
 		Example: `  acklast redrive mend 5d1cf1a5-0000-4000-8000-000000000001 > body.json
   acklast redrive mend 5d1cf1a5-0000-4000-8000-000000000001 --file body.json --reason 'the units were missing'`,
-		Args: cobra.ExactArgs(1),
+		Args: someArgs(1, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if (file == "") != (w.reason == "") {
 				return refuse("--file needs a --reason, and a --reason needs a --file")
+			}
+			body := ""
+			if file != "" {
+				var err error
+				if body, err = a.bodyOf(file); err != nil {
+					return err
+				}
 			}
 			g, err := a.govern(ctx)
 			if err != nil {
@@ -47,10 +52,6 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 				return a.body(resp.Message.Body)
 			}
 			a.announce(ctx, g.target)
-			body, err := a.bodyOf(file)
-			if err != nil {
-				return err
-			}
 			return a.planned(ctx, g, redrive.Request{Action: "mend", Message: message, Job: job, Body: body, By: g.name(ctx, w), Reason: w.reason})
 		}),
 	}
@@ -62,20 +63,8 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 
 // bodyOf reads a message's body from a file. The newline that editors put at its end is no part of it.
 func (a *app) bodyOf(file string) (string, error) {
-	in := a.stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return "", refuse("%w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	b, err := io.ReadAll(io.LimitReader(in, topology.MaxMessageBytes+2))
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", file, err)
-	}
-	return strings.TrimSuffix(string(b), "\n"), nil
+	body, err := a.readInput(file, topology.MaxMessageBytes)
+	return strings.TrimSuffix(string(body), "\n"), err
 }
 
 func newRedriveResend(a *app) *cobra.Command {
@@ -87,7 +76,7 @@ func newRedriveResend(a *app) *cobra.Command {
 into it. Somebody else sees it and approves the plan; then "acklast redrive run" reopens its job and sends it. A job that has ended
 otherwise meanwhile is not sent.`,
 		Example: `  acklast redrive resend d-20261201-100000-1a2b3c4d 5d1cf1a5-0000-4000-8000-000000000001 --reason 'it was wanted after all'`,
-		Args:    cobra.ExactArgs(2),
+		Args:    someArgs(2, 2),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)

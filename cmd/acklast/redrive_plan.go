@@ -25,7 +25,7 @@ func newRedrivePlan(a *app) *cobra.Command {
 run would do with each message. Nothing moves. Without a selection, on a terminal, it shows the groups and lets you choose.
 The plan expires, becomes at most one run, and says whether somebody else has to approve it.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			if open != (count > 0) {
 				return refuse("--open and --count belong together: the selection is frozen instead of the messages, and the count bounds it")
@@ -58,7 +58,7 @@ func newRedriveApprove(a *app) *cobra.Command {
 	var w who
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "approve [PLAN|latest]", Short: "Show somebody else's plan, ask, and approve it", Args: cobra.MaximumNArgs(1),
+		Use: "approve [PLAN|latest]", Short: "Show somebody else's plan, ask, and approve it", Args: someArgs(0, 1),
 		Long: `Show a plan, ask, and approve it. Only another person than the plan's author may, through the redrive function's
 alias "approve", which is a permission of its own.`,
 		Example: `  acklast redrive approve p-20261201-100000-1a2b3c4d --reason 'checked with the provider'

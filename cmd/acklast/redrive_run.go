@@ -27,7 +27,7 @@ the others follow at the plan's rate while jobs end well. The command watches un
 watching and not the run: "acklast redrive stop" stops that. While the kill switch is on, nothing begins.`,
 		Example: `  acklast redrive run p-20261201-100000-1a2b3c4d
   acklast redrive run --only 5d1cf1a5-0000-4000-8000-000000000001 --reason 'its record is there now'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: someArgs(0, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			switch {
@@ -99,7 +99,7 @@ func (a *app) planOne(ctx context.Context, g *governor, r redrive.Request, one s
 	}
 	resp, err = g.ask(ctx, redrive.Request{Action: "plan", Select: f, By: r.By, Reason: r.Reason})
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s cannot be redriven: %w", one, err)
 	}
 	return resp.Plan.ID, nil
 }
@@ -107,7 +107,7 @@ func (a *app) planOne(ctx context.Context, g *governor, r redrive.Request, one s
 func newRedriveStatus(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "status [RUN|PLAN|latest]", Short: "List plans and runs, or say how far one is and why it stopped", Args: cobra.MaximumNArgs(1),
+		Use: "status [RUN|PLAN|latest]", Short: "List plans and runs, or say how far one is and why it stopped", Args: someArgs(0, 1),
 		Long: `List the newest plans and runs and whether the kill switch is on. With a run or a plan, show that one: its state, why it
 stopped, and what became of its messages. Its exit code is then that of "acklast redrive run".`,
 		Example: `  acklast redrive status

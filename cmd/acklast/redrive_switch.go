@@ -27,7 +27,7 @@ directly, so that no busy or throttled function is in its way, and is tried unti
 asks the function. With a RUN, that run alone is stopped, and can be continued. Neither needs a name or a reason.`,
 		Example: `  acklast redrive stop
   acklast redrive stop r-20261201-100000-1a2b3c4d --reason 'the provider answers 500 again'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: someArgs(0, 1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			g, err := a.govern(ctx)
@@ -101,7 +101,7 @@ func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redri
 func newRedriveResume(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "resume", Short: "Release the kill switch; continues no run by itself", Args: cobra.NoArgs,
+		Use: "resume", Short: "Release the kill switch; continues no run by itself", Args: noArgs,
 		Long: `Release the kill switch that "acklast redrive stop" threw. Runs stay halted: "acklast redrive run RUN" continues one, with a
 fresh canary.`,
 		Example: `  acklast redrive resume --reason 'the provider is back'`,
@@ -116,7 +116,7 @@ fresh canary.`,
 func newRedriveRevoke(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use: "revoke [PLAN|RUN|latest]", Short: "End a run for good and take back what waits, or withdraw a plan", Args: cobra.MaximumNArgs(1),
+		Use: "revoke [PLAN|RUN|latest]", Short: "End a run for good and take back what waits, or withdraw a plan", Args: someArgs(0, 1),
 		Long: `End a run for good, or withdraw a plan. Messages of the run that still wait on the recovery lane go back to the DLQ with
 cause "revoked" when they are delivered; jobs that have run stay as they are. A revoked run cannot be continued.`,
 		Example: `  acklast redrive revoke r-20261201-100000-1a2b3c4d --reason 'the wrong jobs were selected'`,

@@ -66,7 +66,7 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
   acklast status`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			a.command = strings.TrimPrefix(cmd.CommandPath(), "acklast ")
 			if a.output != "table" && a.output != "json" {
 				return refuse("--output is %q, want table or json", a.output)
@@ -77,9 +77,13 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
 			if !topology.ValidStack(a.stack) {
 				return refuse("--stack is %q, but a stack's name begins with a letter and has at most %d letters, digits and hyphens", a.stack, topology.MaxStack)
 			}
+			if a.command != "send" && !strings.HasPrefix(a.command, cobra.ShellCompRequestCmd) { // a job, or half a command line
+				return checkID(args...)
+			}
 			return nil
 		},
 	}
+	root.SetFlagErrorFunc(badFlag)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.profile, "profile", "", "AWS profile (default: AWS_PROFILE)")
 	flags.StringVar(&a.region, "region", "", "AWS region (default: AWS_REGION or the profile's)")

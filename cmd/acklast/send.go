@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"acklast/internal/awsclient"
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/topology"
@@ -87,7 +88,7 @@ command that sends the rest.`,
   acklast send --file jobs.ndjson
   acklast send --file jobs.ndjson --from-line 1204
   generate | acklast send - --attribute tenant=t-7 --group t-7`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              someArgs(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			attributes, err := readAttributes(attributes)
@@ -325,17 +326,25 @@ func (s *sending) settle(ctx context.Context, window []entry, errs []error) erro
 		if err == nil {
 			continue
 		}
-		err = s.explain(err)
+		why := unsent(err)
 		s.report.Failed++
 		if s.report.Failed <= namedFailures {
 			s.progress(true)
-			say(s.stderr, "line %d: %v\n", window[i].line, err)
+			say(s.stderr, "line %d: %s\n", window[i].line, why)
 		}
 		if s.report.Failed <= keptFailures {
-			s.report.Failures = append(s.report.Failures, sendFailure{Line: window[i].line, Error: err.Error()})
+			s.report.Failures = append(s.report.Failures, sendFailure{Line: window[i].line, Error: why})
 		}
 	}
 	return nil
+}
+
+// unsent says of one job why it is not confirmed.
+func unsent(err error) string {
+	if p, ok := awsclient.ProblemOf(err); ok {
+		return lanes.ErrUnsent.Error() + ": " + p.String()
+	}
+	return err.Error()
 }
 
 // progress shows the progress on a terminal; done removes it.

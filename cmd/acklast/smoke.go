@@ -55,7 +55,7 @@ job is in no metric and no alarm.
 The exit code is 0 if the stack works, 1 if it does not or did not answer in time.`,
 		Example: `  acklast smoke
   acklast smoke --stack orders --timeout 5m --output json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
 				return refuse("--timeout is %v, want more than 0", timeout)

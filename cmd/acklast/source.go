@@ -1,6 +1,7 @@
 package main
 
 import (
+	"acklast/internal/job"
 	"context"
 	"errors"
 	"fmt"
@@ -21,13 +22,19 @@ const (
 type source struct {
 	// total is the number of jobs, 0 if it is not known yet.
 	total int
+	// more says that the input continues after the part that has been checked.
+	more  bool
 	next  func() (entry, error)
 	close func()
 }
 
 // single is the source of one job given as an argument.
 func (c *checker) single(body string) (*source, error) {
-	envelope, err := c.check(body)
+	err := checkEncoding([]byte(body))
+	var envelope job.Envelope
+	if err == nil {
+		envelope, err = c.check(body)
+	}
 	if err != nil {
 		return nil, refuse("nothing was sent: %w", err)
 	}
@@ -40,16 +47,20 @@ func (c *checker) single(body string) (*source, error) {
 func (c *checker) open(ctx context.Context, name string, stdin io.Reader, from int, note func(string)) (*source, error) {
 	in, closeInput := stdin, func() {}
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := openInput(name)
 		if err != nil {
-			return nil, refuse("%w", err)
+			return nil, err
 		}
+		c.input = name
 		in, closeInput = f, func() { _ = f.Close() }
 	}
 	s, err := c.checked(ctx, in, from, note)
 	if err != nil {
 		closeInput()
 		return nil, err
+	}
+	if s.total == 0 && !s.more {
+		note(fmt.Sprintf("Nothing to send: the input has no job in line %d or after it.", from))
 	}
 	s.close = closeInput
 	return s, nil
@@ -84,7 +95,7 @@ func (c *checker) twice(ctx context.Context, in io.ReadSeeker, from int) (*sourc
 			break
 		}
 		if err != nil && !bad.add(err) {
-			return nil, fmt.Errorf("nothing was sent: %w", err)
+			return nil, refuse("nothing was sent: %w", err)
 		}
 		total++
 	}
@@ -111,7 +122,7 @@ func (c *checker) stream(ctx context.Context, in io.Reader, from int, note func(
 	}
 	s := &source{total: len(chunk)}
 	if more {
-		s.total = 0
+		s.total, s.more = 0, true
 		note(fmt.Sprintf("The input is larger than %d MiB and can be read only once: it is checked and sent in parts of that size. From a file, all of it is checked first.", chunkBytes>>20))
 	}
 	s.next = func() (entry, error) {

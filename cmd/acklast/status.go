@@ -30,7 +30,7 @@ and only for queues that were in use. The kinds' own rates come from the redrive
 "acklast watch" shows the same live.`,
 		Example: `  acklast status
   acklast status --stack orders --output json | jq .dlq.isolated`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) }),
 	}
 }

@@ -22,7 +22,7 @@ func newVersion(a *app) *cobra.Command {
 The functions write their version in the first line of their log. Commands that ask the redrive function
 print a warning on standard error if its version differs.`,
 		Example: `  acklast version`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: a.starting(func(*cobra.Command, []string) error {
 			return a.answer(versionReport{version.Number}, func(w io.Writer) { row(w, "acklast "+version.Number) })
 		}),

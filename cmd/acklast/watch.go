@@ -47,7 +47,7 @@ The outcomes come from CloudWatch, where watch reads nine metrics a minute: abou
 		Example: `  acklast watch
   acklast watch --every 1m
   acklast watch --once --output json | jq .dlq.isolated`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: a.starting(func(cmd *cobra.Command, _ []string) error { return a.watchStack(cmd.Context(), o) }),
 	}
 	cmd.Flags().DurationVar(&o.every, "every", 5*time.Second, "pause between two looks, at least 1s")

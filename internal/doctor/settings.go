@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -34,7 +35,15 @@ func ReadSettings(file []byte) (Wanted, error) {
 		d := json.NewDecoder(bytes.NewReader(file))
 		d.UseNumber() // as a float, 1000000 would be printed as 1e+06
 		if err := d.Decode(&values); err != nil {
-			return w, fmt.Errorf("a settings file is one JSON object, such as {\"batchSize\": 5}: %w", err)
+			where := ""
+			var mistyped *json.UnmarshalTypeError
+			if !errors.As(err, &mistyped) {
+				where = "; it ends too early"
+			}
+			if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+				where = fmt.Sprintf("; it is no JSON from byte %d on", syntax.Offset)
+			}
+			return w, fmt.Errorf("a settings file is one JSON object, such as {\"batchSize\": 5}%s", where)
 		}
 	}
 	s, i := &w.Settings, &w.Infra

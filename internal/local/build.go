@@ -65,8 +65,8 @@ type Functions struct {
 // compiler's messages go to log. The first build takes about a minute; tell people what they wait for.
 func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
 	f := Functions{Worker: filepath.Join(dir, "worker"), Redrive: filepath.Join(dir, "redrive")}
-	for pkg, out := range map[string]string{workerPackage: f.Worker, redrivePackage: f.Redrive} {
-		if err := Build(ctx, root, "./"+pkg, out, log); err != nil {
+	for _, function := range [][2]string{{workerPackage, f.Worker}, {redrivePackage, f.Redrive}} {
+		if err := Build(ctx, root, "./"+function[0], function[1], log); err != nil {
 			return Functions{}, err
 		}
 	}
@@ -96,7 +96,7 @@ func Build(ctx context.Context, root, pkg, out string, log io.Writer) error {
 	build.Stdout, build.Stderr = log, log
 	if err := build.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return fmt.Errorf("build %s: the go command is not on the PATH; install Go from https://go.dev/dl: %w", pkg, err)
+			return fmt.Errorf("build %s: the go command is not on the PATH; install Go from https://go.dev/dl", pkg)
 		}
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
@@ -116,12 +116,23 @@ func Describe(ctx context.Context, binary string) ([]job.Description, error) {
 	cmd := exec.CommandContext(ctx, binary, "describe")
 	cmd.Env = []string{} // a description depends on no environment, and none of ours may leak into it
 	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("ask %s for its kinds: %w\n%s", binary, err, strings.TrimSpace(said.String()))
+	const what = "%s is no worker of this version: %v. Build it with: go build -tags lambda.norpc -o FILE ./functions/worker"
+	err = cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended):
+		return nil, fmt.Errorf(what, binary, fmt.Sprintf("asked for its kinds, it ended with exit code %d and said %q", ended.ExitCode(), strings.TrimSpace(said.String())))
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf(what, binary, "it did not tell its kinds in time")
+	case err != nil:
+		return nil, fmt.Errorf(what, binary, "this machine cannot run it")
 	}
 	kinds, err := job.DecodeDescriptions(out.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its kinds: %w", binary, err)
+		if errors.Unwrap(err) != nil { // a decoder's words
+			err = errors.New("it did not tell its kinds")
+		}
+		return nil, fmt.Errorf(what, binary, err)
 	}
 	return kinds, nil
 }

@@ -141,8 +141,8 @@ func TestDescribeSaysWhatIsWrong(t *testing.T) {
 	for commands, want := range map[string]string{
 		"echo no such thing >&2; exit 1":      "no such thing",
 		`echo '{"format":99,"kinds":[]}'`:     "format 99",
-		"echo a function of another kind\n":   "ask ",
-		"echo '{\"format\":1,\"kinds\":[{\"'": "ask ",
+		"echo a function of another kind\n":   "it did not tell its kinds",
+		"echo '{\"format\":1,\"kinds\":[{\"'": "it did not tell its kinds",
 	} {
 		if _, err := Describe(t.Context(), describing(t, commands)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", commands, err, want)

@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -65,7 +66,7 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 		sc.Partial = ""
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		r := Result{Message: id, Result: "not-seen", Why: sc.Partial}
+		r := Result{Message: id, Result: "not-seen", Why: cmp.Or(sc.Partial, "it is not on the DLQ, or in flight")}
 		if slices.Contains(req.Jobs, id) && err == nil {
 			r, err = s.discardEntry(ctx, req, run, id, sc)
 		}

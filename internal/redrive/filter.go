@@ -52,7 +52,7 @@ func (f Filter) check() error {
 	}
 	for _, class := range f.Classes {
 		if !slices.Contains(classes, class) {
-			return refuse("there is no class %q, only %q", class, classes)
+			return refuse("there is no class %q, want one of %s", class, strings.Trim(fmt.Sprint(classes), "[]"))
 		}
 	}
 	switch {

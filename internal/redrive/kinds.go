@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -94,7 +95,7 @@ func (s *Service) unpauseKind(ctx context.Context, req Request) (Response, error
 
 func (s *Service) setPause(ctx context.Context, req Request, on bool) (Response, error) {
 	if req.Kind == "" {
-		return Response{}, refuse("%s needs a kind: %q are known", req.Action, s.kinds.Names())
+		return Response{}, refuse("%s needs a kind, one of %s", req.Action, strings.Join(s.kinds.Names(), ", "))
 	}
 	for range tries {
 		p, rec, err := readPauses(ctx, s.table)
@@ -105,7 +106,7 @@ func (s *Service) setPause(ctx context.Context, req Request, on bool) (Response,
 		what := auditUnpaused
 		switch {
 		case on && !s.kinds.Known(req.Kind):
-			return Response{}, refuse("nobody knows the kind %q: %q are known", req.Kind, s.kinds.Names())
+			return Response{}, refuse("nobody knows the kind %q, want one of %s", req.Kind, strings.Join(s.kinds.Names(), ", "))
 		case on && len(p.Kinds) >= maxPaused && !is:
 			return Response{}, refuse("%d kinds are paused already", len(p.Kinds))
 		case on:

@@ -249,12 +249,38 @@ func DecodeRequest(raw []byte) (Request, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&req); err != nil {
-		return Request{Action: req.Action}, refuse("the request is not readable: %v", err)
+		return Request{Action: req.Action}, refuse("the request is not readable: %s", unreadable(raw, err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Request{Action: req.Action}, refuse("the request is followed by something else")
 	}
 	return req, nil
+}
+
+// unreadable says in words why a request cannot be decoded, for people who typed or pasted it.
+func unreadable(raw []byte, err error) string {
+	var syntax *json.SyntaxError
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case bytes.HasPrefix(raw, []byte("\xef\xbb\xbf")):
+		return "it begins with a byte order mark; save it as UTF-8 without one"
+	case bytes.HasPrefix(raw, []byte("\xff\xfe")), bytes.HasPrefix(raw, []byte("\xfe\xff")), bytes.IndexByte(raw, 0) >= 0:
+		return "it is UTF-16 or no text; save it as UTF-8"
+	case len(bytes.TrimSpace(raw)) == 0:
+		return `it is empty; want a JSON object such as {"action": "status"}`
+	case errors.As(err, &mistyped) && mistyped.Field == "":
+		return fmt.Sprintf(`it is a JSON %s; want an object such as {"action": "status"}`, mistyped.Value)
+	case errors.As(err, &mistyped):
+		return fmt.Sprintf("%s is a JSON %s, which it cannot be", mistyped.Field, mistyped.Value)
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("it is no JSON from byte %d on", syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it is JSON that ends too early"
+	}
+	if _, field, ok := strings.Cut(err.Error(), "unknown field "); ok {
+		return "it has the field " + field + ", which no action has"
+	}
+	return err.Error()
 }
 
 // admit checks who may ask for what: the alias is all that IAM and the function share.
