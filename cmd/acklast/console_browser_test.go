@@ -13,6 +13,7 @@ import (
 	"image/png"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"acklast/internal/awsclient"
+	"acklast/internal/capacity"
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/lanes"
@@ -96,8 +98,8 @@ type story struct {
 	axe      string
 }
 
-// newStory starts the stack, the console with --write, and the browser, and opens the console's link.
-func newStory(t *testing.T) *story {
+// newStory starts the stack, the console with the flags, and the browser, and opens the console's link.
+func newStory(t *testing.T, flags ...string) *story {
 	t.Helper()
 	browser := chrome(t)
 	functions := buildFunctions(t)
@@ -123,7 +125,7 @@ func newStory(t *testing.T) *story {
 	ended := make(chan int, 1)
 	variables := map[string]string{"AWS_ENDPOINT_URL": s.env.Endpoint(), envStack: stack, "USER": "ada"}
 	go func() {
-		ended <- run(ctx, []string{"acklast", "console", "--write"}, strings.NewReader(""), stdout, stderr, func(name string) string { return variables[name] })
+		ended <- run(ctx, append([]string{"acklast", "console"}, flags...), strings.NewReader(""), stdout, stderr, func(name string) string { return variables[name] })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -213,8 +215,21 @@ func (s *story) open(path, selector string) {
 // remind sends a reminder and keeps nothing of it.
 func (s *story) remind(name string) string {
 	s.Helper()
+	key, body := s.reminder(name, "renewal")
+	queues := lanes.New(awsclient.SQS(s.env.AWSConfig()), s.env.QueueURLs())
+	for _, err := range queues.Send(s.Context(), job.Source, []lanes.Move{{Message: job.Message{Body: body}}}) {
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+	return key
+}
+
+// reminder is the key and the body of a reminder whose subscription is there.
+func (s *story) reminder(name, template string) (key, body string) {
+	s.Helper()
 	now := time.Now().Truncate(time.Millisecond)
-	p := reminder.Payload{ReminderID: name, SubscriptionID: "sub-" + name, Channel: reminder.Email, Template: "renewal", TemplateVersion: "v3",
+	p := reminder.Payload{ReminderID: name, SubscriptionID: "sub-" + name, Channel: reminder.Email, Template: template, TemplateVersion: "v3",
 		Recipient: "customer-" + name, Plan: "pro", RenewsAt: now.Add(72 * time.Hour), ExpiresAt: now.Add(time.Hour)}
 	names := s.env.Names()
 	subscriptions := reminder.NewSubscriptions(awsclient.DynamoDB(s.env.AWSConfig()), names.Table("subscriptions"))
@@ -225,17 +240,10 @@ func (s *story) remind(name string) string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	queues := lanes.New(awsclient.SQS(s.env.AWSConfig()), s.env.QueueURLs())
-	for _, err := range queues.Send(s.Context(), job.Source, []lanes.Move{{Message: job.Message{Body: body}}}) {
-		if err != nil {
-			s.Fatal(err)
-		}
-	}
-	key, err := p.Key()
-	if err != nil {
+	if key, err = p.Key(); err != nil {
 		s.Fatal(err)
 	}
-	return key
+	return key, body
 }
 
 // plotted are the sums of the lines of a plot, as the chart library has them.
@@ -275,11 +283,17 @@ type look struct {
 var allLooks = []look{{"1280-light", "light", 1280, 900}, {"1280-dark", "dark", 1280, 900}, {"390", "light", 390, 844}, {"390-dark", "dark", 390, 844}}
 
 // documented are the pictures of the documentation.
-var documented = []string{"overview-1280-light", "overview-1280-dark", "overview-390", "dlq-1280-light", "job-1280-light", "run-1280-light", "run-390", "approve-1280-light"}
+var documented = []string{"overview-1280-light", "overview-1280-dark", "overview-390", "dlq-1280-light", "job-1280-light", "run-1280-light", "run-390", "approve-1280-light", "capacity-1280-light"}
 
 // check looks at the present page in every look: axe finds nothing to complain about, and nothing is wider than the
 // window. It takes pictures if they are asked for.
 func (s *story) check(name string) {
+	s.Helper()
+	s.checkAt(name, "body")
+}
+
+// checkAt is check with the picture from an element on.
+func (s *story) checkAt(name, selector string) {
 	s.Helper()
 	for _, look := range allLooks {
 		s.do("look at "+name+" "+look.name, chromedp.EmulateViewport(look.width, look.height),
@@ -288,7 +302,7 @@ func (s *story) check(name string) {
 					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
 				return chromedp.Void{}, err
 			},
-			chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"), chromedp.Evaluate[chromedp.Void](s.axe+"; undefined"))
+			chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).scrollIntoView(); undefined", selector)), chromedp.Evaluate[chromedp.Void](s.axe+"; undefined"))
 		found := value(s, "axe on "+name, chromedp.Evaluate[string](`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " +
 			v.nodes.map((n) => n.html + " (" + n.any.concat(n.all).map((a) => a.message).join(" ") + ")").join(" | ")).join("\n"))`, chromedp.EvalAwaitPromise))
 		wide := value(s, "width of "+name, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth"))
@@ -357,7 +371,7 @@ func paletted(from image.Image) image.Image {
 // TestBrowserStory plays an incident in a real browser: a dependency fails, the DLQ fills, the overview shows it, a
 // person plans a redrive, another approves it, it runs with its canary, and the audit has everything.
 func TestBrowserStory(t *testing.T) {
-	s := newStory(t)
+	s := newStory(t, "--write")
 	const fine, failing = 14, 18
 	for i := range fine {
 		s.remind(fmt.Sprintf("renewal-10%02d", i))
@@ -466,9 +480,6 @@ func TestBrowserStory(t *testing.T) {
 	s.check("job-done")
 	s.open("/runs", "table")
 	s.check("runs")
-	s.open("/capacity?arrivals=40&failing=0.1&retries=9&p50=100ms&p95=400ms&batch=10&source=50&recovery=5&backlog=3000&within=10m", ".note.bad, table")
-	s.check("capacity")
-
 	// Everything ended: each reminder was sent once, and the plot has every delivery.
 	s.open("/", "#isolated")
 	s.until("the DLQ is empty", `document.querySelector("#isolated").textContent === "0"`)
@@ -481,6 +492,178 @@ func TestBrowserStory(t *testing.T) {
 		t.Errorf("the provider accepted %d messages, want %d", sent, fine+failing)
 	}
 	s.check("overview-done")
+}
+
+// tab presses the tab key until the focus is on an element that matches the selector.
+func (s *story) tab(selector string) {
+	s.Helper()
+	for range 200 {
+		s.do("tab", chromedp.KeyEvent("\t"))
+		if value(s, "focus", chromedp.Evaluate[bool](fmt.Sprintf("document.activeElement.matches(%q)", selector))) {
+			return
+		}
+	}
+	s.Fatalf("the tab key does not lead to %s:\n%s", selector, s.text("body"))
+}
+
+// press goes to an element by keyboard, presses enter, and waits for what the next page has.
+func (s *story) press(selector, then string) {
+	s.Helper()
+	s.tab(selector)
+	s.do("press "+selector, chromedp.KeyEvent("\r"), isVisible(then))
+}
+
+// fill goes to a field by keyboard and types into it, in place of what it has.
+func (s *story) fill(selector, text string) {
+	s.Helper()
+	s.tab(selector)
+	s.do("fill "+selector, chromedp.Evaluate[chromedp.Void]("document.activeElement.select(); undefined"), chromedp.KeyEvent(text))
+}
+
+// confirm gives a name and a reason by keyboard, and confirms the action that is shown.
+func (s *story) confirm(by, then string) {
+	s.Helper()
+	s.fill(`input[name="by"]`, by)
+	s.fill(`input[name="reason"]`, "as the runbook says")
+	s.press("form.card button.primary", then)
+}
+
+// approveAndRun brings the plan that is shown to its end, by keyboard.
+func (s *story) approveAndRun() {
+	s.Helper()
+	s.press(`a[href^="/act/approve"]`, ".card.ask")
+	s.confirm("bob", "ol.stages li.done + li.done")
+	s.press(`a[href^="/act/run"]`, ".card.ask")
+	s.confirm("ada", "#state")
+	s.until("the run is done", `document.querySelector("#state").textContent.trim().startsWith("done")`)
+}
+
+// TestBrowserActions does by keyboard alone what people on call do beside a redrive: pause a lane, mend a message,
+// discard one and send it again, cancel a job, ask for an open plan, and throw the kill switch.
+func TestBrowserActions(t *testing.T) {
+	s := newStory(t, "--write")
+	s.press(`a[href="/act/pause-lane?lane=source"]`, ".card.ask")
+	s.check("pause-lane")
+	s.press("form.card button.primary", "#isolated")
+	s.until("the overview shows the pause", `document.querySelector("#lane-source .badge")?.textContent === "paused"`)
+	s.press(`a[href="/act/resume-lane?lane=source"]`, ".card.ask")
+	s.press("form.card button.primary", "#isolated")
+	s.until("the overview shows its end", `document.querySelector("#lane-source") && !document.querySelector("#lane-source .badge")`)
+
+	refusing := s.env.Provider().Add(fakeprovider.Rule{Do: fakeprovider.Refuse("unknown-recipient")})
+	mended, discarded := s.remind("renewal-3001"), s.remind("renewal-3002")
+	s.until("both are isolated", `document.querySelector("#isolated").textContent === "2" && document.querySelector("table.groups td.n")?.textContent === "2"`)
+	refusing()
+
+	// One is mended.
+	s.open("/jobs?q="+mended, "svg.way")
+	s.press(`a[href^="/act/mend"]`, ".card.ask")
+	_, body := s.reminder("renewal-3001", "renewal-short")
+	s.fill(`input[name="by"]`, "ada")
+	s.fill(`input[name="reason"]`, "the template was wrong")
+	s.fill(`textarea[name="body"]`, body)
+	s.check("mend")
+	s.press("form.card button.primary", "ol.stages")
+	if text := s.text("main"); strings.Contains(text, "customer-") || !strings.Contains(text, "a mended body") {
+		t.Errorf("the plan that mends shows the recipient, or not what it needs its approval for: %s", text)
+	}
+	s.approveAndRun()
+	s.open("/jobs?q="+mended, "svg.way")
+	if got := s.text("ol.steps"); !strings.Contains(got, "Ended as done") {
+		t.Errorf("the mended job's way is %s", got)
+	}
+
+	// The other is discarded, and wanted after all.
+	s.open("/jobs?q="+discarded, "svg.way")
+	s.press(`a[href^="/act/discard"]`, ".card.ask")
+	s.check("discard")
+	s.confirm("ada", `a[href^="/act/resend"]`)
+	s.check("audit-discard")
+	s.press(`a[href^="/act/resend"]`, ".card.ask")
+	s.confirm("ada", "ol.stages")
+	s.approveAndRun()
+	if sent := len(s.env.Provider().Accepted("")); sent != 2 {
+		t.Errorf("the provider accepted %d messages, want 2", sent)
+	}
+
+	// A job that nobody has delivered yet is cancelled.
+	later, _ := s.reminder("renewal-3003", "renewal")
+	s.open("/jobs?q="+later, `a[href^="/act/cancel"]`)
+	s.press(`a[href^="/act/cancel"]`, ".card.ask")
+	s.check("cancel")
+	s.confirm("ada", "svg.way")
+	if got := s.text("main"); !strings.Contains(got, "cancelled") {
+		t.Errorf("the cancelled job's page is %s", got)
+	}
+
+	// An open plan of an empty DLQ is refused, and the page says why.
+	s.open("/runs", "table")
+	s.press(`a[href="/act/plan"]`, ".card.ask")
+	s.fill(`input[name="count"]`, "500")
+	s.do("back to the beginning", chromedp.Evaluate[chromedp.Void]("document.activeElement.blur(); scrollTo(0, 0)"))
+	s.confirm("ada", ".problem")
+	if got := s.text(".problem"); !strings.Contains(got, "of 0 messages none would be redriven") {
+		t.Errorf("the open plan of nothing is told as %q", got)
+	}
+
+	// The kill switch.
+	s.open("/runs", `a[href="/act/stop-all"]`)
+	s.press(`a[href="/act/stop-all"]`, ".card.ask")
+	s.confirm("ada", `a[href="/act/resume"]`)
+	s.check("runs-stopped")
+	s.press(`a[href="/act/resume"]`, ".card.ask")
+	s.confirm("ada", `a[href="/act/stop-all"]`)
+}
+
+// TestBrowserCapacity computes a plan from numbers, whose plot has the computed values, and one from the stack.
+func TestBrowserCapacity(t *testing.T) {
+	s := newStory(t)
+	s.open("/capacity", "main form")
+	for name, v := range map[string]string{"arrivals": "40", "failing": "0.1", "p50": "100ms", "p95": "400ms", "backlog": "3000", "within": "10m", "quota": "60"} {
+		s.do("fill "+name, enter(`input[name="`+name+`"]`, v))
+	}
+	s.press("form.card button.primary", ".plot .u-over")
+	n := topology.Default()
+	plan, err := capacity.New(capacity.Input{Arrivals: 40, Failing: 0.1, Retries: n.MaxAttempts - 1, P50: 100 * time.Millisecond, P95: 400 * time.Millisecond,
+		Batch: n.BatchSize, SourceCap: n.SourceConcurrency, RecoveryCap: n.RecoveryConcurrency, Quota: 60, Backlog: 3000, Within: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plotted := value(s, "read the plot", chromedp.Evaluate[[][]float64](`document.querySelector('[data-plot="backlog"]').chart.data.map((line) => [...line])`))
+	want := make([][]float64, 3)
+	for _, point := range plan.Curve(capacity.DrawnSteps) {
+		for i, v := range []float64{point.At.Seconds(), math.Round(point.Left), math.Round(point.Needed)} {
+			want[i] = append(want[i], v)
+		}
+	}
+	for i, line := range want {
+		if len(plotted) != len(want) || !slices.Equal(plotted[i], line) {
+			t.Errorf("line %d of the plot is %v, want %v", i, plotted, line)
+		}
+	}
+	s.checkAt("capacity", "#answer")
+	s.press(`button[name="from"]`, "#sources")
+	if got := s.text("#sources"); !strings.Contains(got, "Empty fields were read") {
+		t.Errorf("the stack's numbers are %s", got)
+	}
+	s.open("/capacity?arrivals=&p50=100ms&p95=400ms&source-concurrency=50&recovery-concurrency=5&from=stack", "#sources")
+	if got := s.text("#sources"); !strings.Contains(got, "messages on the DLQ") {
+		t.Errorf("the stack's numbers are %s", got)
+	}
+	s.checkAt("capacity-stack", "#sources")
+}
+
+// TestBrowserReadOnly looks at the pages of a console that only reads, which show commands.
+func TestBrowserReadOnly(t *testing.T) {
+	s := newStory(t)
+	if got := s.text("main"); !strings.Contains(got, "acklast --stack orders pause source") {
+		t.Errorf("the overview shows no command: %s", got)
+	}
+	s.checkAt("overview-read-only", "#kinds")
+	s.open("/runs", "h1")
+	s.check("runs-read-only")
+	s.open("/act/pause-lane?lane=source", ".problem")
+	s.check("refused-read-only")
 }
 
 // TestBrowserKeyboard walks through the overview by keyboard alone.

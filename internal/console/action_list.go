@@ -250,7 +250,7 @@ var actions = map[string]action{
 		Title: "Mend a message", Button: "Make the plan", Takes: []string{"message", "job"},
 		Asks: []field{{Name: "body", Text: true, Label: "The whole body, mended", Hint: "\"acklast redrive mend MESSAGE > body.json\" prints the body that it has, for you to edit. The job's key has to stay the same."}},
 		does: func(form url.Values) []string {
-			return []string{"A plan is made that sends message " + form.Get("message") + form.Get("job") + " with the body that you give. The audit keeps both bodies.",
+			return []string{"A plan is made that sends the message of " + form.Get("message") + form.Get("job") + " with the body that you give. The audit keeps both bodies.",
 				"Nothing is sent before somebody else approves that body and the plan is run. \"acklast redrive approve\" shows what the body changes."}
 		},
 		command: reasoned(func(form url.Values) []string {

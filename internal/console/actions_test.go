@@ -141,9 +141,10 @@ func TestRunsOfferWhatTheirStateAllows(t *testing.T) {
 // A discard's audit offers to send its messages again.
 func TestADiscardCanBeSentAgain(t *testing.T) {
 	b := filled(t, true)
-	b.audit = []redrive.Response{{Audit: []redrive.AuditRecord{{Run: "d-1", Message: "m-7", What: "intent", At: start}, {Run: "d-1", Message: "m-7", What: "discarded", At: start}}}}
-	if page := b.page("/audit?of=d-1"); strings.Count(page, `href="/act/resend?discard=d-1&amp;message=m-7"`) != 1 {
-		t.Errorf("the audit does not offer to send m-7 again, once: %s", page)
+	b.audit = []redrive.Response{{Audit: []redrive.AuditRecord{{Run: "d-1", Message: "d-1", What: "discarded", At: start}, {Run: "d-1", Message: "m-7", What: "intent", At: start}, {Run: "d-1", Message: "m-7", What: "discarded", At: start}}}}
+	got := regexp.MustCompile(`href="/act/resend[^"]*"`).FindAllString(b.page("/audit?of=d-1"), -1)
+	if want := []string{`href="/act/resend?discard=d-1&amp;message=m-7"`}; !slices.Equal(got, want) {
+		t.Errorf("the audit offers %q, want %q", got, want)
 	}
 }
 

@@ -214,7 +214,8 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) error {
 		slices.SortStableFunc(d.Records, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 		d.Rest = d.Page > 0 || d.After != ""
 		for _, record := range d.Records {
-			if strings.HasPrefix(d.Of, "d-") && record.What == "discarded" {
+			// The discard itself has a line too, under its own id.
+			if strings.HasPrefix(d.Of, "d-") && record.What == "discarded" && record.Message != d.Of {
 				d.Discarded = append(d.Discarded, record.Message)
 			}
 		}
