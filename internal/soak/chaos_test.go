@@ -20,6 +20,9 @@ var operations = []string{"TransactWriteItems", "UpdateItem", "GetItem", "SendMe
 // scaledMinute is to the scaled numbers what a minute is to the default ones: so old may SQS's counts be.
 var scaledMinute = topology.ScaledRedrive().GoneAfter / 2
 
+// mostOff is the most by which a clock is stepped. Two clocks then differ by less than leases tolerate.
+func (r *run) mostOff() time.Duration { return r.settings.LeaseSkew * 9 / 20 }
+
 // harm injects one fault after another until ctx ends.
 func (r *run) harm(ctx context.Context, random *rand.Rand) {
 	// The worker answers in several goroutines, so a counter decides which answers are lost, and not the generator.
@@ -89,9 +92,8 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 			outage = time.Now()
 		}},
 		{"clock step", func() {
-			// Two clocks then differ by less than the skew that leases tolerate.
-			most := int(r.settings.LeaseSkew.Milliseconds()) * 9 / 20
-			r.step(r.env.PIDs()[process()], time.Duration(random.IntN(2*most)-most)*time.Millisecond)
+			most := r.mostOff()
+			r.step(r.env.PIDs()[process()], time.Duration(random.Int64N(int64(2*most)))-most)
 		}},
 		{"restart", func() { r.env.KillAll() }},
 		{"provider drops the answer", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.Drop()}) }},

@@ -31,7 +31,7 @@ const (
 	Unchanged Rule = "no body and no attribute changes"
 	Innocent  Rule = "no innocent job is convicted"
 	RunsSay   Rule = "a run says what is there"
-	Early     Rule = "no job is dropped before its time"
+	Early     Rule = "no job ends before its time"
 	Approved  Rule = "a plan has one approver"
 	Stopped   Rule = "the kill switch stops every run"
 	Complete  Rule = "the record is complete"
@@ -39,12 +39,15 @@ const (
 
 // Check returns every broken promise that the history shows.
 func Check(h History) []Violation {
-	c := &checker{History: h, sent: map[string]Sent{}, writes: map[string][]Write{}, moves: map[string][]Move{}, dlq: map[string][]OnDLQ{}}
+	c := &checker{History: h, sent: map[string]Sent{}, writes: map[string][]Write{}, moves: map[string][]Move{}, dlq: map[string][]OnDLQ{}, due: map[string]int64{}}
 	for _, s := range h.Sent {
 		if _, twice := c.sent[s.Mark]; twice || s.Mark == "" {
 			c.broken(Complete, "two messages were sent as %q", s.Mark)
 		}
 		c.sent[s.Mark] = s
+		if s.Due > 0 && s.Digest == h.Entries[s.Key].Digest {
+			c.due[s.Key] = s.Due
+		}
 	}
 	for _, w := range h.Writes {
 		c.writes[w.Key] = append(c.writes[w.Key], w)
@@ -83,7 +86,9 @@ type checker struct {
 	writes map[string][]Write
 	moves  map[string][]Move
 	dlq    map[string][]OnDLQ
-	found  []Violation
+	// due has the due times by key.
+	due   map[string]int64
+	found []Violation
 }
 
 func (c *checker) broken(r Rule, format string, args ...any) {
@@ -172,6 +177,9 @@ func (c *checker) entry(key string, writes []Write) {
 	for _, w := range writes {
 		if w.Final {
 			finals[w.Request] = true
+			if due := c.due[key]; w.At+c.Skew < due {
+				c.broken(Early, "%s was ended %d ms before its time", key, due-w.At)
+			}
 		}
 	}
 	if len(finals) > 1 {

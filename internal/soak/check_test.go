@@ -13,14 +13,14 @@ func good() History {
 	}
 	return History{
 		Sent: []Sent{
-			{Mark: "1", MessageID: "m1", At: 1, Content: content("1", "hold"), Key: "hold/1", Digest: "d1"},
+			{Mark: "1", MessageID: "m1", At: 1, Content: content("1", "hold"), Key: "hold/1", Digest: "d1", Due: 1000},
 			{Mark: "2", MessageID: "m2", At: 2, Content: content("2", "reminder"), Key: "reminder/2", Digest: "d2"},
 			{Mark: "3", MessageID: "m3", At: 3, Content: content("3", "missing"), Key: "hold/3", Digest: "d3"},
 			{Mark: "4", MessageID: "m4", At: 4, Content: content("4", "{")},
 			{Mark: "5", MessageID: "m5", At: 5, Content: content("5", "far"), Key: "hold/5", Digest: "d5"},
 		},
 		Writes: []Write{
-			{Key: "hold/1", Began: 10, Ended: 11, Request: "r1", Status: "done", Final: true, Attempts: -1},
+			{Key: "hold/1", Began: 10, Ended: 11, At: 950, Request: "r1", Status: "done", Final: true, Attempts: -1},
 			{Key: "reminder/2", Began: 12, Ended: 13, Request: "r2", Version: 1, Status: "running", Claims: "w1", Attempts: 0},
 			{Key: "reminder/2", Began: 16, Ended: 17, Request: "r3", Version: 2, Claims: "w2", Attempts: 1},
 			{Key: "reminder/2", Began: 18, Ended: 19, Request: "r4", Version: 3, Status: "done", Final: true, Completes: "w2", Attempts: -1},
@@ -55,6 +55,7 @@ func good() History {
 		Balances:  map[string]Balance{"room": {Capacity: 10, Available: 7, Held: 2, Confirmed: 1}},
 		Deletes:   []Delete{{Receipt: "h8", Mark: "1", MessageID: "m1", Began: 50}},
 		Thrown:    []Window{{From: 60, Until: 70}},
+		Skew:      50,
 		Approvals: map[string][]string{"plan": {"bea", "bea"}},
 		Runs:      []Run{{ID: "run", Succeeded: 1, Named: []string{"reminder/2"}, Done: true, Total: 1, Endings: 1}},
 	}
@@ -74,7 +75,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		harm func(*History)
 	}{
 		"a second commit": {Once, func(h *History) {
-			h.Writes = append(h.Writes, Write{Key: "hold/1", Began: 40, Ended: 41, Request: "r9", Status: "done", Final: true, Attempts: -1})
+			h.Writes = append(h.Writes, Write{Key: "hold/1", Began: 40, Ended: 41, At: 1000, Request: "r9", Status: "done", Final: true, Attempts: -1})
 		}},
 		"a second acceptance":              {Once, func(h *History) { h.Accepted["p2"] = 2 }},
 		"sent without an acceptance":       {Once, func(h *History) { h.Accepted["p2"] = 0 }},
@@ -106,6 +107,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		"a run that names another job":     {RunsSay, func(h *History) { h.Runs[0].Named = []string{"hold/3"} }},
 		"a run without all endings":        {RunsSay, func(h *History) { h.Runs[0].Endings = 0 }},
 		"dropped before its time":          {Early, func(h *History) { edit(h, "hold/1", func(e *Entry) { e.Status = "expired" }) }},
+		"ended before its time":            {Early, func(h *History) { h.Writes[0].At = 949 }},
 		"a second approver":                {Approved, func(h *History) { h.Approvals["plan"] = []string{"bea", "cy"} }},
 		"a redrive past the switch":        {Stopped, func(h *History) { h.Thrown = []Window{{From: 1, Until: 10}} }},
 		"a message that is not gone":       {RunsSay, func(h *History) { h.Runs[0].Gone = []string{"hold/3"} }},

@@ -5,7 +5,8 @@
 // log and no counter of the system under test, and it knows no case that it may not judge.
 //
 // The order of events is that of one counter. An operation began at one value of it and ended at another, so
-// two operations that overlap have no order, and no rule relies on one.
+// two operations that overlap have no order, and no rule relies on one. Only what is about a job's due time compares
+// times, and allows for the clocks that a run steps.
 package soak
 
 // Moment is a value of the counter that orders all events.
@@ -30,6 +31,8 @@ type History struct {
 	// Balances are the resources at the end.
 	Balances map[string]Balance
 	Runs     []Run
+	// Skew is by how many milliseconds a worker's clock may be wrong.
+	Skew int64
 	// Approvals are by plan the names of those that the answers called its approver.
 	Approvals map[string][]string
 	// Thrown are the times in which the kill switch was on and no redrive was at work that began before.
@@ -58,6 +61,8 @@ type Sent struct {
 	Poison bool
 	// MayExpire says that the job expires before the end of the run.
 	MayExpire bool
+	// Due is the first moment at which the job may end, in milliseconds since 1970; 0 if it may at once.
+	Due int64
 }
 
 // Delivery is a message that an invocation got and answered.
@@ -97,6 +102,8 @@ type Schedule struct {
 type Write struct {
 	Key          string
 	Began, Ended Moment
+	// At is when the write began, in milliseconds since 1970.
+	At int64
 	// Request names the call. The SDK keeps the name when it repeats a call, so writes with one name are one.
 	Request string
 	// Version is the entry's version after the write; 0 if the write only says that it adds one.

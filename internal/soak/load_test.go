@@ -27,7 +27,7 @@ type producer struct {
 func (p producer) Send(_ context.Context, m acklast.Message) error {
 	body, err := m.Body()
 	must(err)
-	p.r.send(message{body: body, delay: time.Until(m.NotBefore)})
+	p.r.send(message{body: body, due: m.NotBefore})
 	return nil
 }
 
@@ -41,7 +41,7 @@ type message struct {
 	body, key string
 	poison    bool
 	mayExpire bool
-	delay     time.Duration
+	due       time.Time
 }
 
 // send gives a message a mark, and sends it with the next batch.
@@ -54,11 +54,15 @@ func (r *run) send(m message) {
 		"bytes":  {DataType: aws.String("Binary"), BinaryValue: []byte{0, 255, 1}},
 	}
 	content := Content{Body: m.body, Attributes: map[string]string{markName: "String/" + mark, "weight": "Number.kg/0.50", "bytes": "Binary/AP8B"}}
-	if m.delay > 30*time.Second { // what is scheduled cannot have binary attributes
+	ahead := time.Until(m.due)
+	if ahead > 30*time.Second { // what is scheduled cannot have binary attributes
 		delete(attributes, "bytes")
 		delete(content.Attributes, "bytes")
 	}
 	s := Sent{Mark: mark, Content: content, Key: m.key, Poison: m.poison, MayExpire: m.mayExpire}
+	if !m.due.IsZero() {
+		s.Due = m.due.UnixMilli()
+	}
 	if e, err := job.Decode([]byte(m.body)); err == nil && !m.poison {
 		s.Digest, err = job.Digest(e.Payload, nil)
 		must(err)
@@ -71,8 +75,8 @@ func (r *run) send(m message) {
 		}
 	}
 	delay := int32(0)
-	if m.delay > 0 && r.random.IntN(2) == 0 { // the others arrive early
-		delay = int32(min(m.delay.Seconds(), 900))
+	if ahead > 0 && r.random.IntN(2) == 0 { // the others arrive early
+		delay = int32(min(ahead.Seconds(), 900))
 	}
 	r.pending = append(r.pending, sending{s, sqstypes.SendMessageBatchRequestEntry{
 		Id: &mark, MessageBody: &m.body, MessageAttributes: attributes, DelaySeconds: delay,

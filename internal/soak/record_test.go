@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
@@ -35,6 +36,8 @@ type recorder struct {
 	receipts map[string]Delete
 	// onDLQ has by receipt the marks of the messages that the redrive function received.
 	onDLQ map[string]string
+	// ahead is the most by which a worker's time was ahead of the time at which its write arrived, in milliseconds.
+	ahead int64
 	History
 }
 
@@ -70,7 +73,7 @@ func (r *recorder) seen(mark string, c Content) Content {
 // tap records what the function behind the proxy did to AWS. redrives says that it is the redrive function.
 func (r *recorder) tap(redrives bool) faults.Tap {
 	return func(q *http.Request, body []byte) func(int, []byte) {
-		began := r.now()
+		began, at := r.now(), time.Now().UnixMilli()
 		target := q.Header.Get("X-Amz-Target")
 		operation := target[strings.LastIndexByte(target, '.')+1:]
 		request := q.Header.Get("Amz-Sdk-Invocation-Id")
@@ -117,12 +120,12 @@ func (r *recorder) tap(redrives bool) faults.Tap {
 			case operation == "UpdateItem":
 				var in update
 				must(json.Unmarshal(body, &in))
-				r.written(in, request, began, ended)
+				r.written(in, request, began, ended, at)
 			case operation == "TransactWriteItems":
 				var in struct{ TransactItems []struct{ Update update } }
 				must(json.Unmarshal(body, &in))
 				for _, item := range in.TransactItems {
-					r.written(item.Update, request, began, ended)
+					r.written(item.Update, request, began, ended, at)
 				}
 			}
 		}
@@ -175,12 +178,13 @@ type update struct {
 	UpdateExpression          string
 }
 
-func (r *recorder) written(in update, request string, began, ended Moment) {
+func (r *recorder) written(in update, request string, began, ended Moment, at int64) {
 	v := in.ExpressionAttributeValues
 	if in.TableName != r.ledgerTable || v[":status"].S == "" && v[":version"].N == "" {
 		return // another table, or a strike, which is no write of an entry
 	}
-	w := Write{Key: in.Key["key"].S, Began: began, Ended: ended, Request: request, Status: v[":status"].S, Attempts: -1}
+	r.ahead = max(r.ahead, int64(number(v[":updated_at"].N, 0))-at)
+	w := Write{Key: in.Key["key"].S, Began: began, Ended: ended, At: at, Request: request, Status: v[":status"].S, Attempts: -1}
 	w.Final = ledger.Status(w.Status).Final()
 	w.Version = number(v[":version"].N, 0)
 	if w.Version > 0 {

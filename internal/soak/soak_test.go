@@ -106,18 +106,20 @@ type run struct {
 
 func TestSoak(t *testing.T) {
 	seed := cmp.Or(*seedFlag, rand.Uint64())
-	again, ctx, stop := fmt.Sprintf("SOAK_DURATION=%v", *durationFlag), t.Context(), func() {}
+	again := fmt.Sprintf("SOAK_DURATION=%v", *durationFlag)
 	if *deliveriesFlag > 0 {
 		again = fmt.Sprintf("SOAK_DELIVERIES=%d", *deliveriesFlag)
-	} else {
-		ctx, stop = context.WithTimeout(ctx, *durationFlag)
 	}
-	defer stop()
-	// An interrupt ends the load, and what was recorded until then is checked.
-	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
-	defer cancel()
 	t.Logf("seed %d: repeat with make soak SOAK_SEED=%d %s", seed, seed, again)
 	r := start(t, seed)
+	// An interrupt ends the load, and what was recorded until then is checked.
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt)
+	defer stop()
+	if *deliveriesFlag == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *durationFlag)
+		defer cancel()
+	}
 	began := time.Now()
 	var others sync.WaitGroup
 	others.Go(func() { r.harm(ctx, rand.New(rand.NewPCG(seed, 1))) })
@@ -126,7 +128,7 @@ func TestSoak(t *testing.T) {
 		others.Go(func() { r.govern(ctx, rand.New(rand.NewPCG(seed, 3)), "bea", "cy", "ada") })
 	}
 	others.Go(func() { r.look(ctx) })
-	others.Go(func() { r.progress(ctx, cancel) })
+	others.Go(func() { r.progress(ctx, stop) })
 	r.load(ctx)
 	others.Wait()
 	t.Logf("%v: load and faults end after %d deliveries", time.Since(began).Round(time.Second), r.record.count.Load())
@@ -139,10 +141,13 @@ func TestSoak(t *testing.T) {
 			acknowledged++
 		}
 	}
-	t.Logf("%v until everything was read: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d schedules, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted, switch thrown %d times, %d plans approved; faults: %v",
-		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Schedules), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), len(h.Thrown), len(h.Approvals), r.injected)
+	t.Logf("%v until everything was read: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d schedules, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted, %d deleted by workers, switch thrown %d times, %d plans approved; faults: %v",
+		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Schedules), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), len(h.Deletes), len(h.Thrown), len(h.Approvals), r.injected)
 	if len(h.Deliveries) < len(h.Sent)/2 || len(h.Writes) == 0 || len(h.Accepted) == 0 {
 		t.Error("the record is too small to prove anything")
+	}
+	if steps := r.injected["clock step"]; steps >= 20 && *oldFlag == "" && r.record.ahead < 20 {
+		t.Errorf("clocks were stepped %d times, and the furthest that a write was ahead is %d ms", steps, r.record.ahead)
 	}
 	if r.size.schedules && len(h.Schedules) == 0 {
 		t.Error("no schedule was recorded")
@@ -272,6 +277,7 @@ func (r *run) finish() History {
 	h := &r.record.History
 	r.settle()
 	r.drain()
+	h.Skew = r.mostOff().Milliseconds()
 	h.Accepted, h.Entries, h.Waiting, h.Balances = map[string]int{}, map[string]Entry{}, map[string]bool{}, map[string]Balance{}
 	for _, a := range r.env.Provider().Accepted("") {
 		h.Accepted[a.Key]++
