@@ -1,6 +1,8 @@
 # acklast: `make help` lists what there is.
 
 GO       ?= go
+# The linter keeps absolute paths in its cache, so two clones must not share one: the second reports files of the first.
+export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
 # The CDK prints a banner on a Node.js past its end of life; the value is the major version it is about.
@@ -48,12 +50,17 @@ check: ## Check formatting and vet
 bench: ## Measure what a job costs, as a table and in bench.json; see docs/benchmarks.md for how to read it (many minutes)
 	@scripts/bench.sh
 
+.PHONY: bench-peers
+bench-peers: ## Compare with a bare Go worker and with Powertools for TypeScript, also under faults (needs Node.js; some minutes)
+	@scripts/bench-peers.sh
+
 .PHONY: soak
-soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m, SOAK_SEED=0 takes a new one)
-	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m}
+soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION=5m or SOAK_DELIVERIES=n, SOAK_SEED=0 takes a new one)
+	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m} -soak.deliveries=$${SOAK_DELIVERIES:-0}
 
 .PHONY: simulate
-simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2000, SIM_SEED=0 takes a new one)
+simulate: ## Play the whole system in virtual time, then its parts (SEEDS=2000, SIM_SEED plays one story of the whole)
+	$(GO) test ./internal/simulation -run '^TestSimulation$$' -count 1 -v -timeout 10h -args -simulation.from=0 -simulation.seed=$${SIM_SEED:-0} -simulation.seeds=$${SEEDS:-2000}
 	$(GO) test ./internal/worker -run '^TestConsumer$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
 	$(GO) test ./internal/effect -run '^TestNeverTwice$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
 	$(GO) test ./internal/redrive -run '^TestWhatARunSaysIsTrue$$' -count 1 -timeout 10h -args -redrive.seeds=$${SEEDS:-2000}
@@ -73,8 +80,8 @@ lint: ## Run the linter (the first time it is compiled: some minutes)
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that is read from outside, each target for FUZZTIME (1m)
-	@for target in job:Decode job:Wrapped job:Memory redrive:Request dynamo:CancellationReasons kinds/reminder:Answer; do \
-		$(GO) test ./internal/$${target%%:*} -run '^$$' -fuzz "^Fuzz$${target##*:}$$" -fuzztime $${FUZZTIME:-1m} || exit 1; \
+	@for target in job:Decode job:Wrapped job:Event job:Scheduled job:Memory redrive:Request doctor:ReadSettings dynamo:CancellationReasons kinds/reminder:Answer; do \
+		$(GO) test ./internal/$${target%%:*} -run '^$$' -fuzz "^Fuzz$${target##*:}$$" -fuzztime $${FUZZTIME:-1m} -fuzzminimizetime 100x || exit 1; \
 	done
 
 node_modules/.package-lock.json: package.json package-lock.json

@@ -247,7 +247,7 @@ func TestCheckKindFindsMistakes(t *testing.T) {
 			}
 			return run(ctx, s, j)
 		}, want: "past its deadline it is isolated"},
-		"panic": {run: func(context.Context, acklast.Services, *acklast.Job[ticket]) error { panic("oh") }, want: "panic: oh"},
+		"panic": {run: func(context.Context, acklast.Services, *acklast.Job[ticket]) error { panic("oh") }, want: "panic with a string in acklast_test.TestCheckKind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, body := definition(), tt.run

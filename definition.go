@@ -26,7 +26,8 @@ type Definition[P any] struct {
 	// Volatile are the payload's top-level fields that may differ between two copies of one job, such as the
 	// time of sending. A copy that differs elsewhere is another job under the same key, and is isolated.
 	Volatile []string
-	// Masked are the payload's top-level fields that are never shown, such as a recipient.
+	// Masked are the payload's top-level fields that are never shown, such as a recipient. Errors of your code and of
+	// the kind's checks are logged and kept without their values, if these have four bytes or more.
 	Masked []string
 	// Attempts bounds the attempts of one job. A zero field is the stack's own number.
 	Attempts Attempts

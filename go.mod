@@ -63,7 +63,10 @@ require (
 	golang.org/x/image v0.46.0 // indirect
 )
 
-require github.com/anishathalye/porcupine v1.3.1
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	mvdan.cc/sh/v3 v3.14.1
+)
 
 require (
 	github.com/Masterminds/semver/v3 v3.5.0 // indirect

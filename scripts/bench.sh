@@ -16,7 +16,7 @@ step() {
 step go test ./internal/worker -run 'TestAllocationsPerRecord|TestABatchTakesAsLongAsOneRecord' -bench Overhead -count 5 -v
 step go test ./internal/worker -run '^$' -bench FiftyThousand -benchtime 1x -v
 step go vet -tags bench ./internal/e2e
-step go test -tags bench -count 1 -v -parallel 1 -timeout 30m ./internal/e2e -run '^(TestColdStart|TestBesideABareWorker|TestThroughput|TestWorkerMemory|TestRedriveMemory)$'
+step go test -tags bench -count 1 -v -parallel 1 -timeout 30m ./internal/e2e -run '^(TestColdStart|TestBesideABareWorker|TestErrors|TestThroughput|TestWorkerMemory|TestRedriveMemory)$'
 step go test ./internal/redrive -run '^$' -bench . -benchtime 1x -timeout 60m -v
 echo
 go run ./internal/benchtable bench.json <"$printed"

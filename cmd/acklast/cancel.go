@@ -44,18 +44,16 @@ audit"). To move a job to another time, cancel it and send it again with a new v
   acklast cancel reminder.send/renewal-1042/email/v3 --not-before 2027-06-01T08:00:00Z --reason 'the customer left'`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
-			d := job.Delivery{Key: args[0], Token: uuid.NewString()}
-			var ok bool
-			if d.Subject, ok = job.SubjectOf(d.Key); !ok || len(d.Key) > job.MaxKey {
-				return refuse("%q is no job's key: a key is kind/subject/rest, as logs and \"acklast job\" show it", d.Key)
-			}
-			d.Envelope.Kind, _ = job.KindOf(d.Key)
+			var at time.Time
 			if notBefore != "" {
-				at, err := time.Parse(time.RFC3339, notBefore)
-				if err != nil {
+				var err error
+				if at, err = time.Parse(time.RFC3339, notBefore); err != nil {
 					return refuse("--not-before is %q, want a time such as 2027-06-01T08:00:00Z", notBefore)
 				}
-				d.Envelope.NotBefore = at
+			}
+			d, err := cancelling(args[0], at)
+			if err != nil {
+				return err
 			}
 			return a.cancel(cmd.Context(), d, w)
 		}),
@@ -71,8 +69,35 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 		return err
 	}
 	a.announce(ctx, g.target)
-	decision := ledger.Decision{At: a.now(), By: job.SafeText(g.name(ctx, w)), Reason: job.SafeText(w.reason)}
-	rules := ledger.Rules{Retention: g.retention(ctx)}
+	r, err := a.cancelJob(ctx, g, d, g.name(ctx, w), w.reason)
+	if err != nil {
+		return err
+	}
+	return a.answer(r, func(w io.Writer) {
+		say(w, "%s is cancelled and will not run.\n", plain(r.Job))
+		if r.Schedule != "" {
+			say(w, "%s\n", plain(fmt.Sprintf("Its schedule is %s.", r.Schedule)))
+		}
+	})
+}
+
+// cancelling is the delivery in whose name a job is cancelled.
+func cancelling(key string, notBefore time.Time) (job.Delivery, error) {
+	d := job.Delivery{Key: key, Token: uuid.NewString()}
+	var ok bool
+	if d.Subject, ok = job.SubjectOf(d.Key); !ok || len(d.Key) > job.MaxKey {
+		return d, refuse("%q is no job's key: a key is kind/subject/rest, as logs and \"acklast job\" show it", d.Key)
+	}
+	d.Envelope.Kind, _ = job.KindOf(d.Key)
+	d.Envelope.NotBefore = notBefore
+	return d, nil
+}
+
+// cancelJob ends the job, deletes its schedule and writes the audit.
+func (a *app) cancelJob(ctx context.Context, g *governor, d job.Delivery, by, why string) (cancelReport, error) {
+	decision := ledger.Decision{At: a.now(), By: job.SafeText(by), Reason: job.SafeText(why)}
+	kept, note := g.retention(ctx)
+	rules := ledger.Rules{Retention: kept}
 	e, err := g.ledger().Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
 		return rules.Cancel(e, d, decision)
 	})
@@ -81,13 +106,16 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 	switch {
 	case err == nil, errors.Is(err, ledger.ErrFinal) && ok:
 	case errors.Is(err, ledger.ErrFinal):
-		return refuse("%s has ended: %s, %s", d.Key, e.Status, e.Outcome)
+		return cancelReport{}, refuse("%s has ended: %s, %s", d.Key, e.Status, e.Outcome)
 	case errors.As(err, &running):
-		return refuse("a delivery holds %s until %s: try again then", d.Key, stamp(running.Until))
+		return cancelReport{}, refuse("a delivery holds %s until %s: try again then", d.Key, stamp(running.Until))
 	case errors.Is(err, ledger.ErrUnresolved):
-		return refuse("%s may have had its effect: \"acklast job\" shows what is known, and \"acklast decide\" decides it", d.Key)
+		return cancelReport{}, refuse("%s may have had its effect: \"acklast job\" shows what is known, and \"acklast decide\" decides it", d.Key)
 	default:
-		return g.explain(err)
+		return cancelReport{}, g.explain(err)
+	}
+	if note != "" {
+		say(a.stderr, "%s\n", plain(note))
 	}
 	r := cancelReport{Job: d.Key, Entry: e}
 	if e.ScheduleName != "" {
@@ -98,30 +126,25 @@ func (a *app) cancel(ctx context.Context, d job.Delivery, w who) error {
 	}
 	audit := redrive.NewStore(g.db, g.names.OperationsTable)
 	if err := audit.RecordCancel(ctx, d.Key, cancelled, a.now().Add(topology.DefaultRedrive().Retention)); err != nil {
-		return fmt.Errorf("%s is cancelled, but its line of the audit is missing; repeat the command: %w", d.Key, g.explain(err))
+		return r, fmt.Errorf("%s is cancelled, but its line of the audit is missing; repeat the command: %w", d.Key, g.explain(err))
 	}
-	return a.answer(r, func(w io.Writer) {
-		say(w, "%s is cancelled and will not run.\n", plain(r.Job))
-		if r.Schedule != "" {
-			say(w, "%s\n", plain(fmt.Sprintf("Its schedule is %s.", r.Schedule)))
-		}
-	})
+	return r, nil
 }
 
-// retention is how long the stack keeps an entry after its job has ended, as the worker has it.
-func (g *governor) retention(ctx context.Context) time.Duration {
+// retention is how long the stack keeps an entry after its job has ended, as the worker has it. If that is not known, it
+// is the default, and note says so.
+func (g *governor) retention(ctx context.Context) (kept time.Duration, note string) {
 	out, err := g.lambda.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &g.names.WorkerFunction})
 	if err == nil && out.Environment == nil {
 		err = errors.New("the worker has no settings")
 	}
-	var kept time.Duration
 	if err == nil {
 		kept, err = time.ParseDuration(out.Environment.Variables[worker.EnvLedgerRetention])
 	}
 	if err != nil {
 		kept = topology.Default().LedgerRetention
-		say(g.stderr, "Note: the stack's ledgerRetention is not known, so the entry is kept for the default of %d days after its end: %s\n",
-			kept/(24*time.Hour), plain(reason(err)))
+		note = fmt.Sprintf("Note: the stack's ledgerRetention is not known, so the entry is kept for the default of %d days after its end: %s",
+			kept/(24*time.Hour), reason(err))
 	}
-	return kept
+	return kept, note
 }

@@ -110,12 +110,10 @@ func TestCancelKeepsTheEntryAsTheStackDoes(t *testing.T) {
 	}
 }
 
-func TestCancelIsAudited(t *testing.T) {
-	c, aws := embedded(t)
-	const key = "reservation.expire/r-9/hold-1"
-	c.must("cancel", key, "--by", "ann", "--reason", "the customer left")
+// cancels are the audit's lines about the cancelling of a job.
+func cancels(t *testing.T, aws *local.AWS, key string) (lines []string) {
+	t.Helper()
 	table := redrive.NewStore(awsclient.DynamoDB(aws.AWSConfig()), aws.Names().OperationsTable)
-	var lines []string
 	for shard := range 16 {
 		err := table.Query(t.Context(), fmt.Sprintf("audit#cancels#%02d", shard), key+"#", func(r redrive.Record) error {
 			lines = append(lines, string(r.Doc))
@@ -125,6 +123,14 @@ func TestCancelIsAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return lines
+}
+
+func TestCancelIsAudited(t *testing.T) {
+	c, aws := embedded(t)
+	const key = "reservation.expire/r-9/hold-1"
+	c.must("cancel", key, "--by", "ann", "--reason", "the customer left")
+	lines := cancels(t, aws, key)
 	if len(lines) != 1 {
 		t.Fatalf("the audit has %d lines, want 1: %q", len(lines), lines)
 	}

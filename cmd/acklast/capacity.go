@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -49,11 +50,19 @@ backlog over time.`,
 					return refuse("--window is %v, want at least a minute", window)
 				}
 				a.started = true
-				m, err := a.measure(cmd.Context(), window)
+				t, err := a.connect(cmd.Context())
 				if err != nil {
 					return err
 				}
-				sources, missing = m.fill(&in, given)
+				m, err := a.measure(cmd.Context(), t, window)
+				if err != nil {
+					return err
+				}
+				var lacking []capacity.Missing
+				sources, lacking = m.Fill(&in, given)
+				for _, l := range lacking {
+					missing = append(missing, fmt.Sprintf("give --%s: %s", l.Name, l.Why))
+				}
 			} else {
 				missing = ungiven(given)
 			}

@@ -11,10 +11,7 @@ import (
 	"acklast/internal/capacity"
 )
 
-const (
-	plotSteps             = 60
-	plotWidth, plotHeight = 900, 420
-)
+const plotWidth, plotHeight = 900, 420
 
 // drawable says whether a drawing can have the name; "" is no drawing.
 func drawable(file string) bool {
@@ -23,7 +20,7 @@ func drawable(file string) bool {
 
 // drawBacklog draws a plan's backlog over time.
 func drawBacklog(file string, p capacity.Plan) error {
-	curve := p.Curve(plotSteps)
+	curve := p.Curve(capacity.DrawnSteps)
 	labels, names := make([]string, len(curve)), []string{"isolated jobs"}
 	values := [][]float64{make([]float64, len(curve))}
 	if p.Input.Within > 0 {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"acklast/internal/capacity"
-	"acklast/internal/overview"
-	"acklast/internal/redrive"
 	"context"
 	"encoding/json"
 	"os"
@@ -14,6 +11,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+
+	"acklast/internal/capacity"
+	"acklast/internal/redrive"
 )
 
 const usualCapacity = "capacity --arrivals 40 --failing 0.1 --p50 100ms --p95 400ms --backlog 3000"
@@ -93,58 +93,6 @@ func TestCapacityDrawsTheBacklog(t *testing.T) {
 		}
 	}
 	offline(t).refused(exitRefused, []string{".svg or .png"}, append(strings.Fields(usualCapacity), "--plot", "backlog.gif")...)
-}
-
-// toldStack is a stack of which everything is known.
-func toldStack() measured {
-	from := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
-	return measured{
-		series: overview.Series{Source: overview.SourceCloudWatch, From: from, To: from.Add(time.Hour), Counts: map[overview.Name][]float64{
-			overview.Fresh: {36_000, 36_000}, overview.Retried: {8_000}, overview.Acknowledged: {74_000}, overview.Duplicates: {2_000},
-		}},
-		p50: 100 * time.Millisecond, p95: 400 * time.Millisecond, batch: 10, sourceCap: 50, recoveryCap: 5, backlog: 3000, left: 12 * time.Hour,
-	}
-}
-
-func TestAStackFillsInWhatIsNotGiven(t *testing.T) {
-	var in capacity.Input
-	sources, missing := toldStack().fill(&in, func(string) bool { return false })
-	want := capacity.Input{Arrivals: 20, Failing: 0.1, P50: 100 * time.Millisecond, P95: 400 * time.Millisecond,
-		Batch: 10, SourceCap: 50, RecoveryCap: 5, Backlog: 3000, Within: 12 * time.Hour}
-	if in != want {
-		t.Errorf("input %+v, want %+v", in, want)
-	}
-	if len(missing) > 0 {
-		t.Errorf("missing %q", missing)
-	}
-	for _, flag := range []string{"arrivals", "failing", "p50", "p95", "batch", "source-concurrency", "recovery-concurrency", "backlog", "within"} {
-		if sources[flag] == "" {
-			t.Errorf("the answer does not say where %s is from", flag)
-		}
-	}
-}
-
-func TestAGivenNumberOutranksTheStack(t *testing.T) {
-	in := capacity.Input{Arrivals: 7, Failing: 0.2, P50: 1, P95: 2, Batch: 3, SourceCap: 4, RecoveryCap: 5, Backlog: 6, Within: 7}
-	before := in
-	sources, missing := toldStack().fill(&in, func(string) bool { return true })
-	if in != before {
-		t.Errorf("input %+v, want %+v", in, before)
-	}
-	if len(sources)+len(missing) > 0 {
-		t.Errorf("sources %q, missing %q", sources, missing)
-	}
-}
-
-func TestWhatAStackDoesNotTellIsNamed(t *testing.T) {
-	m := measured{series: overview.Series{NoHistory: "no history here"}, noDuration: "no duration here", noMappings: "denied"}
-	_, missing := m.fill(&capacity.Input{}, func(string) bool { return false })
-	for _, want := range []string{"--arrivals: no history", "--failing: no history", "--p50: no duration", "--p95", "--batch: Lambda does not tell it: denied",
-		"--source-concurrency", "--recovery-concurrency"} {
-		if !strings.Contains(strings.Join(missing, "; "), want) {
-			t.Errorf("%q is not in %q", want, missing)
-		}
-	}
 }
 
 // cloudWatch answers with durations.

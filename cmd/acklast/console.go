@@ -17,7 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
+	"acklast/internal/capacity"
 	"acklast/internal/console"
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/overview"
 	"acklast/internal/redrive"
@@ -90,7 +92,8 @@ func (a *app) console(ctx context.Context, port int, write, approver bool) error
 	} else {
 		a.at(g.target)
 	}
-	return console.Serve(ctx, l, console.Config{Stack: stack, Write: write, Version: version.Number, Now: a.now,
+	command := func(args []string) string { return plain(shellWords(append(a.globalFlags(), args...))) }
+	return console.Serve(ctx, l, console.Config{Stack: stack, Write: write, Command: command, Version: version.Number, Now: a.now,
 		Link: func(link string) { say(a.stdout, "Open %s\n", link) }})
 }
 
@@ -179,6 +182,39 @@ func (s *consoleStack) Stop(ctx context.Context, by, reason string) (redrive.Res
 	defer cancel()
 	sw, err := s.app.throw(ctx, s.governor, redrive.Request{Action: "stop", By: by, Reason: reason})
 	return redrive.Response{Action: "stop", Switch: sw}, err
+}
+
+func (s *consoleStack) Cancel(ctx context.Context, key string, notBefore time.Time, by, why string) (redrive.Response, error) {
+	d, err := cancelling(key, notBefore)
+	if err != nil {
+		return refusedBy(err)
+	}
+	r, err := s.app.cancelJob(ctx, s.governor, d, by, why)
+	if err != nil {
+		return refusedBy(err)
+	}
+	return redrive.Response{Entry: &r.Entry}, nil
+}
+
+// refusedBy is the answer for an error, which says so if the error is a refusal.
+func refusedBy(err error) (redrive.Response, error) {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return redrive.Response{Refused: refused.Error()}, err
+	}
+	return redrive.Response{}, err
+}
+
+func (s *consoleStack) SetLane(ctx context.Context, lane job.Queue, running bool) error {
+	mapping, err := s.mapping(ctx, lane)
+	if err == nil {
+		_, err = s.enable(ctx, lane, mapping, running)
+	}
+	return err
+}
+
+func (s *consoleStack) Measure(ctx context.Context, window time.Duration) (capacity.Measured, error) {
+	return s.app.measure(ctx, s.target, window)
 }
 
 func (s *consoleStack) Job(ctx context.Context, asked string) (console.Job, error) {

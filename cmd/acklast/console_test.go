@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -165,5 +168,110 @@ func TestHistoryOfTheConsole(t *testing.T) {
 	series.NoHistory = "no history here: neither CloudWatch nor acklast local records it"
 	if h := historyOf(series); h.None != "neither CloudWatch nor acklast local records it." {
 		t.Errorf("no history is told as %q", h.None)
+	}
+}
+
+// The command that stands for an action is one that this tool has, with flags and arguments that it takes.
+func TestTheConsolesCommandsExist(t *testing.T) {
+	c, _ := embedded(t)
+	r := c.read()
+	shown := regexp.MustCompile(`or run: (acklast [^<]*)</p>`)
+	for path, want := range map[string]string{
+		"plan?class=transient&fingerprint=a,b&older=2h&error=it+is": "redrive plan --class transient --fingerprint '\"a,b\"' --error 'it is' --older-than 2h --reason WHY",
+		"plan":                                "redrive plan --all --reason WHY",
+		"approve?plan=p-1":                    "redrive approve p-1 --reason WHY",
+		"run?plan=p-1":                        "redrive run p-1",
+		"continue?run=r-1":                    "redrive run r-1",
+		"stop?run=r-1":                        "redrive stop r-1",
+		"revoke?plan=p-1":                     "redrive revoke p-1 --reason WHY",
+		"stop-all":                            "redrive stop",
+		"resume":                              "redrive resume --reason WHY",
+		"discard?message=m-1":                 "discard m-1 --reason WHY",
+		"discard?kind=k&count=3":              "discard --kind k --count 3 --reason WHY",
+		"resend?discard=d-1&message=m-1":      "redrive resend d-1 m-1 --reason WHY",
+		"mend?message=m-1":                    "redrive mend m-1 --file body.json --reason WHY",
+		"cancel?job=k/s/r":                    "cancel k/s/r --reason WHY",
+		"decide-sent?job=k/s/r":               "decide --sent k/s/r --reason WHY",
+		"decide-not-sent?kind=k&count=3":      "decide --not-sent --kind k --count 3 --reason WHY",
+		"pause?kind=reminder.send":            "pause --kind reminder.send --reason WHY",
+		"unpause?kind=reminder.send":          "resume --kind reminder.send --reason WHY",
+		"pause-lane?lane=source":              "pause source",
+		"resume-lane?lane=recovery":           "resume recovery",
+		"discard?message=it's+%24%28rm%29%3B": `discard 'it'\''s $(rm);' --reason WHY`,
+	} {
+		status, body := r.get("/act/" + path)
+		if status != http.StatusForbidden {
+			t.Errorf("%s answers %d without --write", path, status)
+		}
+		found := shown.FindStringSubmatch(body)
+		if found == nil {
+			t.Errorf("%s shows no command: %s", path, body)
+			continue
+		}
+		if got := html.UnescapeString(found[1]); got != "acklast --stack "+c.stack+" "+want {
+			t.Errorf("%s shows %q, want %q", path, got, want)
+			continue
+		}
+		command, args, err := newRoot(&app{getenv: func(string) string { return "" }}).Find(strings.Fields(want))
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		if strings.ContainsAny(want, "'") {
+			continue // its words are the shell's to take apart
+		}
+		if err := command.ParseFlags(args); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+		if err := command.ValidateArgs(command.Flags().Args()); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+		if err := command.ValidateRequiredFlags(); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// A job is cancelled on a page as by the command: its entry ends, its schedule goes, and the audit has one line.
+func TestTheConsoleCancels(t *testing.T) {
+	c, aws := embedded(t)
+	d, _, schedules := scheduled(t, aws)
+	r := c.read("--write")
+	_, page := r.get("/act/cancel?job=" + url.QueryEscape(d.Key))
+	token := regexp.MustCompile(`name="csrf" value="([A-Z0-9]+)"`).FindStringSubmatch(page)
+	if token == nil {
+		t.Fatalf("no form: %s", page)
+	}
+	send := func(key string) (int, string) {
+		t.Helper()
+		form := url.Values{"csrf": {token[1]}, "job": {key}, "by": {"ann"}, "reason": {"the customer left"}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/act/cancel", strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", r.url)
+		resp, err := r.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if status, body := send(d.Key); status != http.StatusOK || !strings.Contains(body, "cancelled") {
+		t.Errorf("the job's page answers %d: %s", status, body)
+	}
+	if _, found, err := schedules.At(t.Context(), "name-"+aws.Names().Stack); found || err != nil {
+		t.Errorf("the schedule is still there: %v, %v", found, err)
+	}
+	if lines := cancels(t, aws, d.Key); len(lines) != 1 || !strings.Contains(lines[0], `"by":"ann"`) || !strings.Contains(lines[0], `"reason":"the customer left"`) {
+		t.Errorf("the audit has %q, want one line of ann's", lines)
+	}
+	if status, body := send("r-1"); status != http.StatusConflict || !strings.Contains(body, "is no job&#39;s key") {
+		t.Errorf("a key that is none answers %d: %s", status, body)
 	}
 }

@@ -23,7 +23,7 @@ no copy of it runs; then the message is deleted. For an ambiguous job this is th
 Scheduler is named by its key, and its schedule is deleted. It is refused while a
 delivery holds the job. The exit code is 2 if any was not discarded. "acklast redrive resend" undoes a discard.`,
 		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'
-  acklast discard --class invalid --error 'not JSON' --count 12 --reason 'malformed by a producer that is mended'`,
+  acklast discard --class invalid --error 'not valid JSON' --count 12 --reason 'malformed by a producer that is mended'`,
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			r := redrive.Request{Action: "discard"}
@@ -92,7 +92,7 @@ selection with the number of messages that it selects. --sent makes it final. --
 refused when the provider gave a request id or the job has expired. The decision is recorded on the entry. "acklast discard"
 ends a job that is not wanted any more.`,
 		Example: `  acklast decide reminder.send/renewal-1042/email/v3 --not-sent --reason 'the provider finds no such request'
-  acklast decide --class ambiguous --error timeout --count 12 --not-sent --reason 'the provider was down all the time'`,
+  acklast decide --class ambiguous --error 'earlier request is unknown' --count 12 --not-sent --reason 'the provider was down all the time'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.starting(func(cmd *cobra.Command, args []string) error {
 			r := redrive.Request{Action: "decide", Decision: ledger.NotSent}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -114,6 +115,9 @@ func (a *app) examine(ctx context.Context, want doctor.Wanted, commands []string
 	return nil
 }
 
+// namedChecks is how many checks with the same result and reason are named below the table, which names all.
+const namedChecks = 3
+
 func printDoctor(w io.Writer, r doctorReport) {
 	row(w, "AREA", "CHECK", "RESULT", "FOUND")
 	for _, c := range r.Checks {
@@ -123,10 +127,29 @@ func printDoctor(w io.Writer, r doctorReport) {
 		}
 		row(w, c.Area, c.Name, c.Result, found)
 	}
+	// One cause often leaves many checks open: it is told once.
+	type told struct {
+		result doctor.Result
+		todo   string
+	}
+	var order []told
+	names := map[told][]string{}
 	for _, c := range r.Checks {
-		if c.Todo != "" {
-			say(w, "\n%s: %s: %s.\n", plain(c.Name), c.Result, plain(c.Todo))
+		if c.Todo == "" {
+			continue
 		}
+		same := told{c.Result, c.Todo}
+		if names[same] == nil {
+			order = append(order, same)
+		}
+		names[same] = append(names[same], c.Name)
+	}
+	for _, same := range order {
+		which := strings.Join(names[same], ", ")
+		if more := len(names[same]) - namedChecks; more > 0 {
+			which = fmt.Sprintf("%s and %d more", strings.Join(names[same][:namedChecks], ", "), more)
+		}
+		say(w, "\n%s: %s: %s.\n", plain(which), same.result, strings.TrimSuffix(plain(same.todo), "."))
 	}
 	say(w, "\n%d checks, %d findings, %d that cannot be made.\n", len(r.Checks), r.Findings, r.Unknown)
 }

@@ -59,6 +59,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return told.code
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		err = errors.New("interrupted")
+	case a.target != nil:
+		err = a.target.explain(err)
 	}
 	say(stderr, "acklast: %v\n", err)
 	if !a.started { // cobra refused the command line

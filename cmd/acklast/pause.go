@@ -101,26 +101,42 @@ func (a *app) setLane(ctx context.Context, lane job.Queue, enabled bool) error {
 	if err != nil {
 		return err
 	}
+	mapping, err := t.mapping(ctx, lane)
+	if err != nil {
+		return err
+	}
+	a.announce(ctx, t)
+	r, err := t.enable(ctx, lane, mapping, enabled)
+	if err != nil {
+		return err
+	}
+	return a.answer(r, func(w io.Writer) { say(w, "The %s lane is %s.\n", r.Lane, strings.ToLower(r.State)) })
+}
+
+// mapping looks up the id of a lane's event source mapping.
+func (t *target) mapping(ctx context.Context, lane job.Queue) (id string, err error) {
 	queue := t.names.SourceQueue
 	if lane == job.Recovery {
 		queue = t.names.RecoveryQueue
 	}
-	client := lambda.NewFromConfig(t.config)
 	arn, err := t.queueARN(ctx, queue)
 	if err != nil {
-		return t.explain(err)
+		return "", t.explain(err)
 	}
-	mapping, err := mappingOf(ctx, client, t.names.WorkerFunction, arn)
+	mapping, err := mappingOf(ctx, lambda.NewFromConfig(t.config), t.names.WorkerFunction, arn)
 	if err != nil {
-		return t.explain(err)
+		return "", t.explain(err)
 	}
-	a.announce(ctx, t)
-	out, err := client.UpdateEventSourceMapping(ctx, &lambda.UpdateEventSourceMappingInput{UUID: mapping.UUID, Enabled: &enabled})
+	return aws.ToString(mapping.UUID), nil
+}
+
+// enable says whether a mapping receives from its lane.
+func (t *target) enable(ctx context.Context, lane job.Queue, mapping string, enabled bool) (laneReport, error) {
+	out, err := lambda.NewFromConfig(t.config).UpdateEventSourceMapping(ctx, &lambda.UpdateEventSourceMappingInput{UUID: &mapping, Enabled: &enabled})
 	if err != nil {
-		return t.explain(err)
+		return laneReport{}, t.explain(err)
 	}
-	r := laneReport{Lane: lane, Mapping: aws.ToString(out.UUID), State: aws.ToString(out.State)}
-	return a.answer(r, func(w io.Writer) { say(w, "The %s lane is %s.\n", r.Lane, strings.ToLower(r.State)) })
+	return laneReport{Lane: lane, Mapping: aws.ToString(out.UUID), State: aws.ToString(out.State)}, nil
 }
 
 // queueARN looks up the ARN of a queue of the stack.

@@ -71,18 +71,22 @@ asks the function. With a RUN, that run alone is stopped, and can be continued. 
 	return cmd
 }
 
-// throw throws the kill switch, directly or through the function, until one of them confirms it.
+// throw throws the kill switch, directly or through the function, until one of them confirms it. It ends early only if
+// both answer what every repetition would answer.
 func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redrive.Switch, error) {
 	store := redrive.NewStore(g.db, g.names.OperationsTable)
 	sw := redrive.Switch{On: true, By: r.By, Reason: r.Reason, At: a.now().UTC()}
 	for {
-		direct := store.ThrowSwitch(ctx, sw, a.now().Add(topology.DefaultRedrive().Retention))
+		direct := g.explain(store.ThrowSwitch(ctx, sw, a.now().Add(topology.DefaultRedrive().Retention)))
 		if direct == nil {
 			return &sw, nil
 		}
 		resp, err := g.ask(ctx, r)
 		if err == nil {
 			return resp.Switch, nil
+		}
+		if lasts(direct) && lasts(err) {
+			return nil, fmt.Errorf("the kill switch is not thrown: %w", direct)
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("not confirmed: %w; %w", direct, err)

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,54 +179,6 @@ func TestRedriveCommands(t *testing.T) {
 		t.Errorf("stopped: exit code %d\n%s", got.code, got.stdout)
 	}
 	user.must("resume", "recovery")
-}
-
-// The samples work as they are typed with the AWS CLI, which names function and alias in one and escapes the colon.
-func TestSamplesOfRequestsAsTyped(t *testing.T) {
-	r := startLocal(t, "--port", "0", "--scaled", "--processes", "1", "--output", "json")
-	var report localReport
-	if err := json.Unmarshal([]byte(r.stdout.String()), &report); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob("../../events/redrive/*.json")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		sample, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want struct{ Action string }
-		if err := json.Unmarshal(sample, &want); err != nil {
-			t.Fatal(err)
-		}
-		alias := "operate"
-		if slices.Contains([]string{"approve", "discard", "decide"}, want.Action) {
-			alias = "approve"
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			report.Endpoint+"/2015-03-31/functions/"+r.stack+"-redrive%3A"+alias+"/invocations", bytes.NewReader(sample))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=local/20261201/eu-central-1/lambda/aws4_request, SignedHeaders=host, Signature=0")
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got redrive.Response
-		err = json.NewDecoder(answer.Body).Decode(&got)
-		_ = answer.Body.Close()
-		switch {
-		case err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("X-Amz-Function-Error") != "":
-			t.Errorf("%s: status %d, function error %q, %v", file, answer.StatusCode, answer.Header.Get("X-Amz-Function-Error"), err)
-		case got.Action != want.Action:
-			t.Errorf("%s: answered as %q, refused %q", file, got.Action, got.Refused)
-		case strings.Contains(got.Refused, "does nothing with"), strings.Contains(got.Refused, "not readable"), strings.Contains(got.Refused, "needs a name"):
-			t.Errorf("%s: refused as a request: %s", file, got.Refused)
-		}
-	}
 }
 
 // While it waits, a run shows how far it is, how fast, and what became of the jobs it watches.

@@ -6,8 +6,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,7 +30,16 @@ const reference = "../../docs/cli.md"
 
 // TestReference compares docs/cli.md with the commands and with the types of their answers.
 func TestReference(t *testing.T) {
-	want := newReference(leaves(t)).String()
+	page := newReference(leaves(t))
+	want := page.String()
+	for _, field := range page.untold {
+		t.Errorf("the field %s has no meaning: comment on it in its type, or add it to reference_words_test.go", field)
+	}
+	for field := range fieldWords {
+		if !page.told[field] {
+			t.Errorf("reference_words_test.go has the field %s, which no answer has, or which has a comment of its own", field)
+		}
+	}
 	if *update {
 		if err := os.WriteFile(reference, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -52,10 +65,15 @@ func TestReference(t *testing.T) {
 type referencePage struct {
 	strings.Builder
 	types map[string]reflect.Type
+	// comments are the fields' comments, by package.
+	comments map[string]map[string]string
+	// untold are the fields without a meaning, told those whose meaning stands in fieldWords.
+	untold []string
+	told   map[string]bool
 }
 
 func newReference(all map[string]*cobra.Command) *referencePage {
-	p := &referencePage{types: map[string]reflect.Type{}}
+	p := &referencePage{types: map[string]reflect.Type{}, comments: map[string]map[string]string{}, told: map[string]bool{}}
 	root := newRoot(&app{getenv: func(string) string { return "" }})
 	p.WriteString("# The commands of acklast\n\n<!-- Generated from the commands: go test ./cmd/acklast -run TestReference -update -->\n\n")
 	fmt.Fprintf(p, "Every command takes these flags:\n\n%s", flagTable(root.PersistentFlags()))
@@ -202,7 +220,7 @@ func (p *referencePage) describe() {
 		}
 		told[next] = true
 		t := p.types[next]
-		fmt.Fprintf(p, "\n<a id=\"%s\"></a>\n### %s\n\n| field | type | |\n| --- | --- | --- |\n",
+		fmt.Fprintf(p, "\n<a id=\"%s\"></a>\n### %s\n\n| field | type | meaning |\n| --- | --- | --- |\n",
 			strings.ToLower(strings.ReplaceAll(next, ".", "")), shortName(t))
 		p.fields(t)
 	}
@@ -219,10 +237,68 @@ func (p *referencePage) fields(t reflect.Type) {
 		case !f.IsExported() || name == "-":
 			continue
 		}
-		absent := ""
+		kind := p.link(f.Type)
 		if strings.Contains(options, "omit") {
-			absent = "may be absent"
+			kind += ", may be absent"
 		}
-		fmt.Fprintf(p, "| `%s` | %s | %s |\n", cmp.Or(name, f.Name), p.link(f.Type), absent)
+		fmt.Fprintf(p, "| `%s` | %s | %s |\n", cmp.Or(name, f.Name), kind, cell(p.meaning(t, f, cmp.Or(name, f.Name))))
 	}
+}
+
+// meaning is what a field means: a text for this field, or else the first sentence of its comment, or else the text
+// for all fields of its name in JSON.
+func (p *referencePage) meaning(t reflect.Type, f reflect.StructField, name string) string {
+	field := t.String() + "." + f.Name
+	module := strings.TrimSuffix(reflect.TypeFor[redrive.Listed]().PkgPath(), "internal/redrive") // a clone has its own name
+	dir := "../../" + strings.TrimPrefix(t.PkgPath(), module)
+	if t.PkgPath() == "main" || strings.HasPrefix(t.String(), "main.") {
+		dir = "."
+	}
+	if p.comments[dir] == nil {
+		p.comments[dir] = fieldComments(dir)
+	}
+	if comment := p.comments[dir][t.Name()+"."+f.Name]; comment != "" {
+		sentence, _, _ := strings.Cut(comment, ". ")
+		for _, verb := range []string{" is ", " are "} {
+			if rest, ok := strings.CutPrefix(sentence, f.Name+verb); ok {
+				sentence = rest
+			}
+		}
+		return strings.TrimSuffix(sentence, ".")
+	}
+	if text := fieldWords[field]; text != "" {
+		p.told[field] = true
+		return text
+	}
+	if commonWords[name] == "" {
+		p.untold = append(p.untold, field)
+	}
+	return commonWords[name]
+}
+
+// fieldComments are the comments on the fields of a package's types, by type and field.
+func fieldComments(dir string) map[string]string {
+	found := map[string]string{}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is not malformed
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			continue // then nothing compiles
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			named, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if of, ok := named.Type.(*ast.StructType); ok {
+				for _, field := range of.Fields.List {
+					for _, name := range field.Names {
+						found[named.Name.Name+"."+name.Name] = strings.Join(strings.Fields(cmp.Or(field.Doc.Text(), field.Comment.Text())), " ")
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
 }

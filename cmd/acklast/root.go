@@ -22,6 +22,10 @@ type app struct {
 
 	profile, region, endpoint, stack, output string
 
+	// command is the name of the command that runs, and target the stack that it uses, if it uses one already.
+	command string
+	target  *target
+
 	// width is the largest width of an answer that is shown elsewhere than on a terminal of its own; 0 asks the
 	// terminal.
 	width int
@@ -62,12 +66,16 @@ Shell completion: "acklast completion bash|zsh|fish|powershell" prints the scrip
   acklast status`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.command = strings.TrimPrefix(cmd.CommandPath(), "acklast ")
 			if a.output != "table" && a.output != "json" {
 				return refuse("--output is %q, want table or json", a.output)
 			}
 			if a.stack == "" {
 				return refuse("--stack is empty")
+			}
+			if !topology.ValidStack(a.stack) {
+				return refuse("--stack is %q, but a stack's name begins with a letter and has at most %d letters, digits and hyphens", a.stack, topology.MaxStack)
 			}
 			return nil
 		},

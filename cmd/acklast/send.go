@@ -142,7 +142,7 @@ func (a *app) send(ctx context.Context, c *checker, jobs *source, file string) e
 		return err
 	}
 	a.announce(ctx, t)
-	s := &sending{api: client, checker: c, stderr: a.stderr, terminal: isTerminal(a.stderr), total: jobs.total}
+	s := &sending{api: client, explain: t.explain, checker: c, stderr: a.stderr, terminal: isTerminal(a.stderr), total: jobs.total}
 	s.report.Queue = t.names.SourceQueue
 	stopped := s.run(ctx, jobs.next)
 	s.progress(true)
@@ -210,6 +210,8 @@ type sending struct {
 	api interface {
 		Send(ctx context.Context, to job.Queue, moves []lanes.Move) []error
 	}
+	// explain puts an error of a call into words.
+	explain  func(error) error
 	checker  *checker
 	stderr   io.Writer
 	terminal bool
@@ -317,12 +319,13 @@ func (s *sending) settle(ctx context.Context, window []entry, errs []error) erro
 		return errors.New("interrupted")
 	case confirmed == 0 && s.total != 1:
 		s.report.NextLine = window[0].line
-		return fmt.Errorf("nothing is confirmed of lines %d to %d: %w", window[0].line, window[len(window)-1].line, errs[0])
+		return fmt.Errorf("nothing is confirmed of lines %d to %d: %w", window[0].line, window[len(window)-1].line, s.explain(errs[0]))
 	}
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
+		err = s.explain(err)
 		s.report.Failed++
 		if s.report.Failed <= namedFailures {
 			s.progress(true)

@@ -319,7 +319,7 @@ func sendingTo(t *testing.T, stderr io.Writer, text string, decide func(ctx cont
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sending{api: fakeLane{decide}, checker: c, stderr: stderr, total: jobs.total}, jobs
+	return &sending{explain: new(target).explain, api: fakeLane{decide}, checker: c, stderr: stderr, total: jobs.total}, jobs
 }
 
 // Calls that an interruption cuts off count as not confirmed, and sending continues before them.
@@ -429,7 +429,7 @@ func TestSendStreamInChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sending{api: fakeLane{func(_ context.Context, body string) error {
+	s := &sending{explain: new(target).explain, api: fakeLane{func(_ context.Context, body string) error {
 		if len(body) < 1000 {
 			t.Errorf("sent %s", body)
 		}

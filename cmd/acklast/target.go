@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
-	"github.com/aws/smithy-go"
 
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
@@ -40,6 +38,8 @@ type target struct {
 	endpoint string
 	// place describes that address in words.
 	place string
+	// command is the name of the command that uses the target.
+	command string
 
 	sqs *sqs.Client
 	db  *dynamodb.Client
@@ -73,20 +73,20 @@ func (a *app) connect(ctx context.Context) (*target, error) {
 	}
 	cfg, err := awsclient.Load(ctx, options...)
 	if err != nil {
-		return nil, err
+		return nil, unsettled(err)
 	}
 	if endpoint != "" {
 		cfg = awsclient.At(cfg, endpoint) // an address for one service, such as AWS_ENDPOINT_URL_SQS, still outranks it
 	}
-	const orLocal = "or, for the embedded AWS of acklast local, set AWS_ENDPOINT_URL=http://127.0.0.1:4566"
 	if cfg.Region == "" {
 		return nil, refuse("no AWS region is set: use --region or AWS_REGION, %s", orLocal)
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		return nil, fmt.Errorf("no usable AWS credentials: use --profile or AWS_PROFILE, %s: %w", orLocal, err)
+		return nil, uncredited(err)
 	}
 
-	t := &target{names: topology.NamesOf(a.stack), config: cfg, now: a.now}
+	t := &target{names: topology.NamesOf(a.stack), config: cfg, now: a.now, command: a.command}
+	a.target = t
 	t.sqs = awsclient.SQS(cfg, func(o *sqs.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
 	t.db = awsclient.DynamoDB(cfg, func(o *dynamodb.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
 	t.sts = sts.NewFromConfig(cfg, func(o *sts.Options) { overrule(&o.BaseEndpoint, a.endpoint) })
@@ -137,15 +137,6 @@ func (a *app) announce(ctx context.Context, t *target) {
 	say(a.stderr, "Writing to stack %s at %s (%s)\n", t.names.Stack, t.place, account)
 }
 
-// reason is an error in few words: the service's own code and message.
-func reason(err error) string {
-	var api smithy.APIError
-	if errors.As(err, &api) {
-		return strings.TrimSuffix(api.ErrorCode()+": "+api.ErrorMessage(), ": ")
-	}
-	return err.Error()
-}
-
 // lanes returns a client for the given queues of the stack, whose URLs it looks up.
 func (t *target) lanes(ctx context.Context, queues ...job.Queue) (*lanes.Client, error) {
 	var urls topology.QueueURLs
@@ -187,26 +178,4 @@ func (t *target) schedules() *schedule.Client {
 
 func (t *target) ledger() *dynamo.Store {
 	return dynamo.New(t.db, t.names.LedgerTable, dynamo.Options{Now: t.now})
-}
-
-// explain adds advice to an error if the stack or the address does not exist. It returns any other error
-// unchanged.
-func (t *target) explain(err error) error {
-	start := `deploy it with "cdk deploy"`
-	if onThisMachine(t.endpoint) {
-		start = fmt.Sprintf(`start it with "acklast local --stack %s", or deploy it there`, t.names.Stack)
-	}
-	var api smithy.APIError
-	if errors.As(err, &api) {
-		switch api.ErrorCode() {
-		// Compare codes: engines send these errors without a type of the SDK.
-		case "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "ResourceNotFoundException":
-			return fmt.Errorf("stack %s is not, or not completely, at %s (%s): %s, or name another with --stack, --region or --endpoint-url",
-				t.names.Stack, t.place, reason(err), start)
-		}
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("nothing answers at %s: %s, or name another address with --endpoint-url", t.place, start)
-	}
-	return err
 }

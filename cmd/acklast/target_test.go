@@ -39,7 +39,7 @@ func TestSettings(t *testing.T) {
 		remote(t).refused(exitRefused, []string{"no AWS region", "--region", "AWS_ENDPOINT_URL=http://127.0.0.1:4566"}, "status")
 	})
 	t.Run("no credentials", func(t *testing.T) {
-		remote(t, "AWS_REGION", "eu-west-1").refused(exitFailed, []string{"no usable AWS credentials", "--profile"}, "status")
+		remote(t, "AWS_REGION", "eu-west-1").refused(exitFailed, []string{"no AWS credentials", "--profile"}, "status")
 	})
 	t.Run("unknown profile", func(t *testing.T) {
 		remote(t).refused(exitFailed, []string{"nobody"}, "status", "--profile", "nobody")
@@ -66,7 +66,7 @@ func TestSettings(t *testing.T) {
 
 func TestMissingStack(t *testing.T) {
 	c, aws := embedded(t)
-	wanted := []string{"stack other is not, or not completely, at " + aws.Endpoint(), "acklast local --stack other", "--stack"}
+	wanted := []string{"stack other does not exist at " + aws.Endpoint() + ", or not completely", "acklast local --stack other", "--stack"}
 	for _, args := range [][]string{
 		{"status"}, {"watch", "--once"}, {"send", expiry("r-1")}, {"job", "r-1"},
 	} {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
 	"io"
 	"os"
 	"os/signal"
@@ -14,6 +13,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"acklast/internal/console"
 	"acklast/internal/job"
 	"acklast/internal/overview"
 )
@@ -23,11 +23,14 @@ import (
 type action struct {
 	// args are its arguments, without the global flags.
 	args []string
-	// question is asked before anything is done; the answer is the last argument. An empty answer does nothing.
-	question string
+	// questions are asked before anything is done. Each answer is the value of a flag. An empty answer does nothing.
+	questions []question
 	// confirm asks for a yes, for commands that do not ask by themselves.
 	confirm bool
 }
+
+// question asks for the value of a flag.
+type question struct{ flag, text string }
 
 // binding is a key on a page that starts an action.
 type binding struct {
@@ -38,11 +41,11 @@ type binding struct {
 	make func(m *watchModel) (act action, why string)
 }
 
-const askReason = "Why, for the audit?"
+var askReason = question{"--reason", "Why, for the audit?"}
 
 // reasoned is a command that takes a reason.
 func reasoned(args ...string) action {
-	return action{args: append(args, "--reason"), question: askReason}
+	return action{args: args, questions: []question{askReason}}
 }
 
 // actions are all keys that start commands.
@@ -56,8 +59,10 @@ var actions = []binding{
 	{pageStack, "U", "release the kill switch", func(*watchModel) (action, string) { return reasoned("redrive", "resume"), "" }},
 	{pageStack, "d", "look at the DLQ's messages (receives them for a moment)", func(*watchModel) (action, string) { return action{args: []string{"dlq"}}, "" }},
 	{pageStack, "p", "plan a redrive of the chosen group", planAction},
+	{pageStack, "O", "make an open plan of it: its selection is frozen, for a big DLQ", openPlanAction},
 
 	{pageGroup, "p", "plan a redrive of the group", planAction},
+	{pageGroup, "O", "make an open plan of it", openPlanAction},
 	{pageGroup, "d", "look at its messages (receives them for a moment)", func(m *watchModel) (action, string) {
 		return action{args: append([]string{"dlq"}, selecting(m.top().group)...)}, ""
 	}},
@@ -73,6 +78,14 @@ var actions = []binding{
 	}},
 	{pageJob, "x", "discard it", func(m *watchModel) (action, string) {
 		return jobAction(m, func(key string) action { return reasoned("discard", key) })
+	}},
+	{pageJob, "b", "print its message's body, to mend it (the audit keeps that)", func(m *watchModel) (action, string) {
+		return jobAction(m, func(key string) action { return action{args: []string{"redrive", "mend", key}} })
+	}},
+	{pageJob, "m", "plan to send it with a mended body, from a file", func(m *watchModel) (action, string) {
+		return jobAction(m, func(key string) action {
+			return action{args: []string{"redrive", "mend", key}, questions: []question{{"--file", "File with the mended body?"}, askReason}}
+		})
 	}},
 	{pageJob, "Y", "decide that it took effect (ambiguous jobs)", func(m *watchModel) (action, string) {
 		return jobAction(m, func(key string) action { return reasoned("decide", key, "--sent") })
@@ -147,6 +160,15 @@ func planAction(m *watchModel) (action, string) {
 	return reasoned(append([]string{"redrive", "plan"}, selecting(group)...)...), ""
 }
 
+func openPlanAction(m *watchModel) (action, string) {
+	act, why := planAction(m)
+	if why == "" {
+		act.args = append(act.args, "--open")
+		act.questions = append([]question{{"--count", "How many messages may its run take at most?"}}, act.questions...)
+	}
+	return act, why
+}
+
 // groupAction makes an action for a whole group. The command is refused if its selection has another count by then.
 func groupAction(m *watchModel, command ...string) (action, string) {
 	g := m.top().group
@@ -173,20 +195,11 @@ func runAction(_ *watchModel, id string, of func(id string) action) (action, str
 
 // selecting are the flags that select a group. Their values are lists separated by commas.
 func selecting(g overview.Group) []string {
-	flags := []string{"--class", listed(string(g.Class)), "--kind", listed(g.Kind)}
+	flags := []string{"--class", console.Listed(string(g.Class)), "--kind", console.Listed(g.Kind)}
 	if g.Fingerprint != "" {
-		flags = append(flags, "--fingerprint", listed(g.Fingerprint))
+		flags = append(flags, "--fingerprint", console.Listed(g.Fingerprint))
 	}
 	return flags
-}
-
-// listed writes a value as a list of one.
-func listed(value string) string {
-	var b strings.Builder
-	w := csv.NewWriter(&b)
-	_ = w.Write([]string{value}) // a Builder takes everything
-	w.Flush()
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // startAction lets the terminal to an action and then returns to the view.
@@ -214,20 +227,20 @@ func (r *runningAction) Run() error {
 	defer stop()
 	in := bufio.NewReader(r.stdin) // the command reads on in it
 	args := slices.Clone(r.act.args)
-	shown := args
-	if r.act.question != "" {
-		shown = append(slices.Clone(args), "...")
+	shown := slices.Clone(args)
+	for _, q := range r.act.questions {
+		shown = append(shown, q.flag, "...")
 	}
 	say(r.stdout, "\n$ acklast %s\n", plain(shellWords(shown)))
-	switch {
-	case r.act.question != "":
-		say(r.stdout, "%s (an empty line does nothing) ", r.act.question)
+	for _, q := range r.act.questions {
+		say(r.stdout, "%s (an empty line does nothing) ", q.text)
 		answer := typedLine(in)
 		if answer == "" {
 			return nil
 		}
-		args = append(args, answer)
-	case r.act.confirm:
+		args = append(args, q.flag, answer)
+	}
+	if r.act.confirm {
 		say(r.stdout, "Do it? Type yes: ")
 		if typedLine(in) != "yes" {
 			return nil
@@ -247,9 +260,9 @@ func typedLine(in *bufio.Reader) string {
 // globalFlags begin a command line for the same stack and place.
 func (a *app) globalFlags() []string {
 	args := []string{"acklast", "--stack", a.stack}
-	for flag, value := range map[string]string{"--profile": a.profile, "--region": a.region, "--endpoint-url": a.endpoint} {
-		if value != "" {
-			args = append(args, flag, value)
+	for _, f := range [][2]string{{"--profile", a.profile}, {"--region", a.region}, {"--endpoint-url", a.endpoint}} {
+		if f[1] != "" {
+			args = append(args, f[0], f[1])
 		}
 	}
 	return args

@@ -74,10 +74,10 @@ func view(t *testing.T, s overview.Snapshot) *viewed {
 		},
 		start: func(act action) tea.Cmd {
 			asked := act.args
-			switch {
-			case act.question != "":
-				asked = append(slices.Clone(asked), "?")
-			case act.confirm:
+			for _, q := range act.questions {
+				asked = append(slices.Clone(asked), q.flag, "?")
+			}
+			if act.confirm {
 				asked = append(slices.Clone(asked), "confirm")
 			}
 			v.started = append(v.started, asked)
@@ -238,6 +238,9 @@ func TestWatchKeys(t *testing.T) {
 		{busy(), "U", "redrive resume --reason ?", ""},
 		{busy(), "d", "dlq", ""},
 		{busy(), "p", "redrive plan " + group + " --reason ?", ""},
+		{busy(), "O", "redrive plan " + group + " --open --count ? --reason ?", ""},
+		{empty, "O", "", "nothing is isolated with an entry"},
+		{busy(), "enter O", "redrive plan " + group + " --open --count ? --reason ?", ""},
 		{odd, "p", `redrive plan --class transient --kind reminder.send --fingerprint "a ""b"", c" --reason ?`, ""},
 		{busy(), "down p", "redrive plan --class ambiguous --kind reminder.send --reason ?", ""},
 		{empty, "p", "", "nothing is isolated with an entry"},
@@ -262,6 +265,8 @@ func TestWatchKeys(t *testing.T) {
 		{busy(), "enter enter x", "discard " + reminder + " --reason ?", ""},
 		{busy(), "enter enter Y", "decide " + reminder + " --sent --reason ?", ""},
 		{busy(), "enter enter N", "decide " + reminder + " --not-sent --reason ?", ""},
+		{busy(), "enter enter b", "redrive mend " + reminder, ""},
+		{busy(), "enter enter m", "redrive mend " + reminder + " --file ? --reason ?", ""},
 		{busy(), "enter enter d", "dlq --show " + reminder, ""},
 		{busy(), "enter enter u", "audit " + reminder, ""},
 

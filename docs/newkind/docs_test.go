@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The code in docs/new-kind.md is the code that is compiled and tested here.
+// The code in docs/new-kind.md and in the README is the code that is compiled and tested here.
 func TestTheDocumentQuotesThisCode(t *testing.T) {
 	flat := func(text string) string {
 		var lines []string
@@ -23,18 +23,20 @@ func TestTheDocumentQuotesThisCode(t *testing.T) {
 		}
 		source += flat(string(text))
 	}
-	doc, err := os.ReadFile("../new-kind.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(doc), "```go\n")[1:]
-	if len(blocks) != 5 {
-		t.Errorf("%d blocks of Go, want 5", len(blocks))
-	}
-	for _, block := range blocks {
-		code, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(source, flat(code)) {
-			t.Errorf("not in the source:\n%s", code)
+	for page, want := range map[string]int{"../new-kind.md": 5, "../../README.md": 1} {
+		doc, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := strings.Split(string(doc), "```go\n")[1:]
+		if len(blocks) != want {
+			t.Errorf("%s has %d blocks of Go, want %d", page, len(blocks), want)
+		}
+		for _, block := range blocks {
+			code, _, _ := strings.Cut(block, "```")
+			if !strings.Contains(source, flat(code)) {
+				t.Errorf("%s quotes what is not in the source:\n%s", page, code)
+			}
 		}
 	}
 }

@@ -167,8 +167,7 @@ func (p Props) withDefaults() Props {
 
 var (
 	// IAM allows 64 characters for a role's name, of which the schedules' takes 25: "-scheduler-" and a region.
-	systemName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{0,38}$`)
-	tableName  = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
+	tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
 	// It becomes a word of a shell's command line.
 	endpoint = regexp.MustCompile(`^https?://[a-zA-Z0-9.-]+(:[0-9]+)?$`)
 	email    = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
@@ -190,8 +189,8 @@ func (p Props) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(systemName.MatchString(p.Name),
-		"stack is %q, but a stack's name begins with a letter and has at most 39 letters, digits and hyphens", p.Name)
+	must(topology.ValidStack(p.Name),
+		"stack is %q, but a stack's name begins with a letter and has at most %d letters, digits and hyphens", p.Name, topology.MaxStack)
 	must(slices.Contains(logDays, p.logDays()), "log retention is %d days, but CloudWatch accepts only %v", p.logDays(), logDays)
 	must(slices.Contains([]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}, p.LogLevel),
 		"log level is %v, but Lambda knows DEBUG, INFO, WARN and ERROR", p.LogLevel)

@@ -1,5 +1,6 @@
 // Command benchtable reads what the benchmarks printed and prints their figures as one table: the median of each,
-// with its unit and its aim. It writes the same to a file as JSON. "make bench" runs it at its end.
+// with its unit and its aim. It writes the same to a file as JSON. "make bench" runs it at its end. With a second file's
+// name it draws the comparison of "make bench-peers" there, as an SVG.
 //
 // A figure that misses its aim is marked and fails nothing: other work on the machine can cause it.
 package main
@@ -73,8 +74,8 @@ var aims = []aim{
 }
 
 func run(args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 1 {
-		return fmt.Errorf("want the JSON file's name, got %d arguments", len(args))
+	if len(args) < 1 || len(args) > 2 {
+		return fmt.Errorf("want the JSON file's name, and the plot's if one is wanted, got %d arguments", len(args))
 	}
 	figures := read(in)
 	if len(figures) == 0 {
@@ -95,6 +96,11 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	encoded, err := json.MarshalIndent(figures, "", " ")
 	if err != nil {
 		return err
+	}
+	if len(args) == 2 {
+		if err := os.WriteFile(args[1], []byte(plot(figures)), 0o644); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(args[0], append(encoded, '\n'), 0o644)
 }

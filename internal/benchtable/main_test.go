@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,5 +73,31 @@ func TestNoFiguresIsAnError(t *testing.T) {
 	}
 	if err := run(nil, strings.NewReader(printed), new(bytes.Buffer)); err == nil {
 		t.Error("no error without a file")
+	}
+}
+
+func TestThePlotHasABarForEachFigure(t *testing.T) {
+	const peers = "BenchmarkPeers/distinct/acklast\t1\t0.7 x-bare-jobs/s\t30 MiB\n" +
+		"BenchmarkPeers/distinct/powertools\t1\t0.35 x-bare-jobs/s\t120 MiB\nBenchmarkPeers/distinct/bare\t1\t15 MiB\n"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "peers.svg")
+	var out bytes.Buffer
+	if err := run([]string{filepath.Join(dir, "peers.json"), file}, strings.NewReader(peers), &out); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(svg), "<rect x="); n != 5 {
+		t.Errorf("%d bars, want 5", n)
+	}
+	for _, want := range []string{`width="450.0" height="12" fill="#1f6feb"`, `width="225.0" height="12" fill="#d4720b"`, "distinct, bare"} {
+		if !strings.Contains(string(svg), want) {
+			t.Errorf("%s is missing in\n%s", want, svg)
+		}
+	}
+	if err := xml.Unmarshal(svg, new(struct{})); err != nil {
+		t.Errorf("the plot is no XML: %v", err)
 	}
 }

@@ -170,6 +170,9 @@ type Point struct {
 	Needed float64
 }
 
+// DrawnSteps is how many steps of a curve a drawing has.
+const DrawnSteps = 60
+
 // idle is how long a curve is if nothing drains and nothing has a deadline.
 const idle = time.Hour
 

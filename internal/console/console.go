@@ -18,8 +18,11 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"acklast/internal/capacity"
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
 )
@@ -34,6 +37,13 @@ type Stack interface {
 	Run(ctx context.Context, r redrive.Request) (redrive.Response, error)
 	// Stop throws the kill switch, directly if the function does not answer.
 	Stop(ctx context.Context, by, reason string) (redrive.Response, error)
+	// Cancel ends a job that has not run yet. If notBefore is not zero, the job stays cancelled until after that time.
+	// A refused request has Response.Refused set, with an error.
+	Cancel(ctx context.Context, key string, notBefore time.Time, by, reason string) (redrive.Response, error)
+	// SetLane says whether the worker receives from a lane.
+	SetLane(ctx context.Context, lane job.Queue, running bool) error
+	// Measure reads what the stack tells about itself, with the rates of the window before now. It receives no message.
+	Measure(ctx context.Context, window time.Duration) (capacity.Measured, error)
 	// Job reports on the job of a key, or on all jobs of a subject. It receives no message.
 	Job(ctx context.Context, asked string) (Job, error)
 	// Standing says how the stack stands now. It receives no message.
@@ -67,6 +77,8 @@ type Config struct {
 	Stack Stack
 	// Write allows actions that change something.
 	Write bool
+	// Command writes the command line with the arguments, for the same stack and place. By default it joins them.
+	Command func(args []string) string
 	// Version is the command line's.
 	Version string
 	// Link is called with the link to open, and again with a new one whenever one was used.
@@ -91,6 +103,9 @@ type Server struct {
 func New(ctx context.Context, address string, c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Command == nil {
+		c.Command = func(args []string) string { return strings.Join(append([]string{"acklast"}, args...), " ") }
 	}
 	s := &Server{Config: c, guard: newGuard(address, c.Now, c.Link), looks: newLooks(), ends: ctx.Done()}
 	s.failed = func(w http.ResponseWriter, r *http.Request, p problem) { s.problem(w, r, p) }

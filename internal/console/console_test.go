@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"acklast/internal/capacity"
 	"acklast/internal/console"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
@@ -29,7 +31,13 @@ const hostile = "<script>alert(1)</script>\x1b[31mred\u202egnp\u0000\"'&"
 type fake struct {
 	asked []redrive.Request
 	ran   []redrive.Request
-	stops int
+	// other are the calls of Cancel and SetLane, in words.
+	other []string
+	// measured is what Measure tells, window what it was last asked for.
+	measured capacity.Measured
+	window   time.Duration
+	refused  string
+	stops    int
 	// answer is by action.
 	answer map[string]redrive.Response
 	// audit are the answers about the audit, one after another.
@@ -63,6 +71,22 @@ func (f *fake) Stop(context.Context, string, string) (redrive.Response, error) {
 	f.stops++
 	return redrive.Response{Switch: &redrive.Switch{On: true}}, f.fail
 }
+
+func (f *fake) Cancel(_ context.Context, key string, notBefore time.Time, by, reason string) (redrive.Response, error) {
+	f.other = append(f.other, fmt.Sprintf("cancel %s until %s by %s: %s", key, notBefore.Format(time.RFC3339), by, reason))
+	return redrive.Response{Refused: f.refused}, f.fail
+}
+
+func (f *fake) SetLane(_ context.Context, lane job.Queue, running bool) error {
+	f.other = append(f.other, fmt.Sprintf("%s runs %t", lane, running))
+	return f.fail
+}
+
+func (f *fake) Measure(_ context.Context, window time.Duration) (capacity.Measured, error) {
+	f.window = window
+	return f.measured, f.fail
+}
+
 func (f *fake) Job(context.Context, string) (console.Job, error) { return f.job, f.fail }
 func (f *fake) Isolated(context.Context) ([]ledger.IsolatedJob, bool, error) {
 	return f.isolated, false, f.fail
@@ -314,40 +338,75 @@ func TestAForeignPageReadsNothing(t *testing.T) {
 	}
 }
 
+// allActions are the names of everything that the console can change.
+var allActions = []string{"plan", "approve", "run", "continue", "stop", "revoke", "stop-all", "resume", "discard", "resend", "mend", "cancel",
+	"decide-sent", "decide-not-sent", "pause", "unpause", "pause-lane", "resume-lane"}
+
+// anyForm has every field that some action needs.
+func anyForm() url.Values {
+	return url.Values{"by": {"bob"}, "reason": {"r"}, "plan": {"p-1"}, "run": {"r-1"}, "discard": {"d-1"}, "message": {"m"}, "job": {"k/s/r"}, "kind": {"k"},
+		"lane": {"source"}, "body": {"{}"}}
+}
+
+// wantUntouched says that nothing was asked of the stack since it had been asked that often.
+func (b *browser) wantUntouched(asked int) {
+	b.Helper()
+	if len(b.asked) != asked || len(b.ran) > 0 || b.stops > 0 || len(b.other) > 0 {
+		b.Errorf("the stack was asked %q, ran %d, stopped %d, and %q", b.actions()[asked:], len(b.ran), b.stops, b.other)
+	}
+}
+
+// Another site's form does nothing, whatever it is for.
+func TestAForeignActionIsRefused(t *testing.T) {
+	b := newBrowser(t, true).open()
+	asked, token := len(b.asked), b.csrf()
+	for _, name := range allActions {
+		form := anyForm()
+		form.Set("csrf", token)
+		r := b.request("/act/"+name, form)
+		r.Header.Set("Origin", "https://evil.example")
+		status, _, _ := b.do(r)
+		b.wantStatus(name, status, http.StatusForbidden)
+	}
+	b.wantUntouched(asked)
+}
+
 func TestAChangeNeedsTheSessionsToken(t *testing.T) {
 	b := newBrowser(t, true).open()
 	asked := len(b.asked)
-	good := url.Values{"plan": {"p-1"}, "by": {"bob"}, "reason": {"r"}}
+	good := anyForm()
 	for name, token := range map[string][]string{"no token": nil, "an empty token": {""}, "a wrong token": {strings.Repeat("A", 26)}} {
 		form := url.Values{"csrf": token}
 		for k, v := range good {
 			form[k] = v
 		}
-		for _, path := range []string{"/act/approve", "/act/run", "/act/stop-all", "/looks", "/messages/m-1"} {
+		paths := []string{"/looks", "/messages/m-1"}
+		for _, name := range allActions {
+			paths = append(paths, "/act/"+name)
+		}
+		for _, path := range paths {
 			status, _, _ := b.do(b.request(path, form))
 			b.wantStatus(path+" with "+name, status, http.StatusForbidden)
 		}
 	}
-	if len(b.asked) != asked || len(b.ran) > 0 || b.stops > 0 {
-		t.Errorf("the stack was asked %q, ran %d, stopped %d", b.actions()[asked:], len(b.ran), b.stops)
-	}
+	b.wantUntouched(asked)
 }
 
 func TestWithoutWriteNothingIsChanged(t *testing.T) {
 	b := newBrowser(t, false).open()
 	asked := len(b.asked)
-	for _, name := range []string{"plan", "approve", "run", "continue", "stop", "revoke", "stop-all", "resume", "discard", "decide-sent", "decide-not-sent", "pause", "unpause"} {
-		status, body, _ := b.get("/act/" + name)
+	for _, name := range allActions {
+		status, body, _ := b.get("/act/" + name + "?lane=source")
 		b.wantStatus(name, status, http.StatusForbidden)
-		if !strings.Contains(body, "--write") {
-			t.Errorf("%s: the page does not say how to write: %s", name, body)
+		for _, want := range []string{"--write", "acklast "} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: the page does not say %q: %s", name, want, body)
+			}
 		}
-		status, _, _ = b.post("/act/"+name, url.Values{"by": {"bob"}, "reason": {"r"}, "plan": {"p-1"}, "run": {"r-1"}, "message": {"m"}, "job": {"k/s/r"}, "kind": {"k"}})
+		status, _, _ = b.post("/act/"+name, anyForm())
 		b.wantStatus("the form of "+name, status, http.StatusForbidden)
 	}
-	if len(b.asked) != asked || len(b.ran) > 0 || b.stops > 0 {
-		t.Errorf("the stack was asked %q, ran %d, stopped %d", b.actions()[asked:], len(b.ran), b.stops)
-	}
+	b.wantUntouched(asked)
 }
 
 func TestHeaders(t *testing.T) {

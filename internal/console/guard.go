@@ -11,13 +11,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"acklast/internal/topology"
 )
 
 const (
 	// sessionLife is how long a browser stays signed in.
 	sessionLife = 12 * time.Hour
-	// maxForm bounds a form, in bytes.
-	maxForm = 64 << 10
+	// maxForm bounds a form, in bytes: the largest body of a message, of which a form may need three bytes for one.
+	maxForm = 3*topology.MaxMessageBytes + 64<<10
 	// csrfField is the field of a form that has the session's token.
 	csrfField = "csrf"
 )

@@ -4,17 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"acklast/internal/capacity"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
-	"acklast/internal/topology"
 )
 
 // jobData is what the page about a job shows.
@@ -25,14 +22,16 @@ type jobData struct {
 	// Audit is what people did with the job, AuditNote why that is missing.
 	Audit     []redrive.AuditRecord
 	AuditNote string
+	// Unseen is the key that was asked for, if no delivery of its job is known.
+	Unseen string
 }
 
 type jobView struct {
 	Entry   ledger.Entry
 	Steps   []step
 	Picture picture
-	// Decidable says that the job waits for a decision.
-	Decidable bool
+	// Decidable says that the job waits for a decision, Cancellable that it has not begun.
+	Decidable, Cancellable bool
 }
 
 func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
@@ -48,9 +47,13 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		for _, e := range d.Job.Entries {
-			v := jobView{Entry: e, Steps: steps(e, s.Now()), Decidable: e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == ""}
+			v := jobView{Entry: e, Steps: steps(e, s.Now()), Decidable: e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == "",
+				Cancellable: e.Status == ledger.Pending}
 			v.Picture = draw(v.Steps)
 			d.Jobs = append(d.Jobs, v)
+		}
+		if _, isKey := job.SubjectOf(d.Asked); isKey && len(d.Job.Entries) == 0 {
+			d.Unseen = d.Asked
 		}
 		if len(d.Job.Entries) == 1 {
 			resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "audit", Job: d.Job.Entries[0].Key})
@@ -177,6 +180,8 @@ const auditShown = 500
 type auditData struct {
 	Of      string
 	Records []redrive.AuditRecord
+	// Discarded are the messages that the discard took.
+	Discarded []string
 	// Rest says that more records follow, under Page and After.
 	Page  int
 	After string
@@ -208,74 +213,12 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) error {
 		}
 		slices.SortStableFunc(d.Records, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 		d.Rest = d.Page > 0 || d.After != ""
+		for _, record := range d.Records {
+			if strings.HasPrefix(d.Of, "d-") && record.What == "discarded" {
+				d.Discarded = append(d.Discarded, record.Message)
+			}
+		}
 	}
 	s.show(w, r, http.StatusOK, "audit", page{Title: "Audit", Section: "audit", Data: d})
 	return nil
-}
-
-// capacityData is what the page about capacity shows.
-type capacityData struct {
-	Form url.Values
-	Plan *capacity.Plan
-	// Wrong says what is wrong with the numbers.
-	Wrong []string
-}
-
-func (s *Server) capacity(w http.ResponseWriter, r *http.Request) error {
-	n := topology.Default()
-	d := capacityData{Form: url.Values{"retries": {strconv.Itoa(n.MaxAttempts - 1)}, "batch": {strconv.Itoa(n.BatchSize)},
-		"source": {strconv.Itoa(n.SourceConcurrency)}, "recovery": {strconv.Itoa(n.RecoveryConcurrency)}, "failing": {"0"}}}
-	q := r.URL.Query()
-	given := len(q["arrivals"]) > 0
-	for name, values := range q {
-		d.Form[name] = values
-	}
-	if given {
-		in, wrong := capacityInput(d.Form)
-		if len(wrong) == 0 {
-			p, err := capacity.New(in)
-			if err != nil {
-				wrong = strings.Split(err.Error(), "\n")
-			} else {
-				d.Plan = &p
-			}
-		}
-		d.Wrong = wrong
-	}
-	s.show(w, r, http.StatusOK, "capacity", page{Title: "Capacity", Section: "capacity", Data: d})
-	return nil
-}
-
-func capacityInput(q url.Values) (in capacity.Input, wrong []string) {
-	read := func(name, label string, parse func(string) error) {
-		text := strings.TrimSpace(q.Get(name))
-		if text == "" {
-			return
-		}
-		if err := parse(text); err != nil {
-			wrong = append(wrong, label+" is "+strconv.Quote(text)+", which is not readable")
-		}
-	}
-	float := func(to *float64) func(string) error {
-		return func(s string) (err error) { *to, err = strconv.ParseFloat(s, 64); return err }
-	}
-	whole := func(to *int) func(string) error {
-		return func(s string) (err error) { *to, err = strconv.Atoi(s); return err }
-	}
-	length := func(to *time.Duration) func(string) error {
-		return func(s string) (err error) { *to, err = time.ParseDuration(s); return err }
-	}
-	read("arrivals", "The arrival rate", float(&in.Arrivals))
-	read("failing", "The failing fraction", float(&in.Failing))
-	read("retries", "The number of retries", whole(&in.Retries))
-	read("p50", "The median time", length(&in.P50))
-	read("p95", "The 95th percentile", length(&in.P95))
-	read("batch", "The batch size", whole(&in.Batch))
-	read("source", "The source concurrency", whole(&in.SourceCap))
-	read("recovery", "The recovery concurrency", whole(&in.RecoveryCap))
-	read("quota", "The quota", float(&in.Quota))
-	read("backlog", "The backlog", whole(&in.Backlog))
-	read("within", "The time for the backlog", length(&in.Within))
-	read("rate", "The rate", float(&in.Rate))
-	return in, wrong
 }

@@ -72,16 +72,17 @@ func filled(t *testing.T, write bool) *browser {
 // pages are all pages of a filled console.
 func pages(b *browser) []string {
 	list := []string{"/", "/dlq", "/dlq?class=transient&error=TIMEOUT", "/looks/1", "/messages/m-1", "/messages/m-2", "/jobs", "/jobs?q=" + url.QueryEscape(reminder), "/runs", "/plans/p-1", "/runs/r-1",
-		"/audit", "/audit?of=r-1", "/capacity", "/capacity?arrivals=40&p50=100ms&p95=400ms&backlog=3000&failing=0.1&quota=50"}
+		"/audit", "/audit?of=r-1", "/capacity", "/capacity?arrivals=40&p50=100ms&p95=400ms&backlog=3000&failing=0.1&quota=50", "/capacity?arrivals=&from=stack", "/audit?of=d-1"}
 	if b != nil {
-		list = append(list, "/act/plan?class=transient", "/act/plan", "/act/approve?plan=p-1", "/act/run?plan=p-1", "/act/discard?message=m-1", "/act/decide-sent?job="+url.QueryEscape(reminder), "/act/pause?kind=reminder.send", "/act/stop-all")
+		list = append(list, "/act/plan?class=transient", "/act/plan", "/act/approve?plan=p-1", "/act/run?plan=p-1", "/act/discard?message=m-1", "/act/decide-sent?job="+url.QueryEscape(reminder), "/act/pause?kind=reminder.send", "/act/stop-all",
+			"/act/mend?message=m-1", "/act/cancel?job="+url.QueryEscape(reminder), "/act/resend?discard=d-1&message=m-1", "/act/pause-lane?lane=source", "/act/discard?class=transient&count=2")
 	}
 	return list
 }
 
 func TestHostileTextIsHarmless(t *testing.T) {
 	b := filled(t, true)
-	for _, path := range append(pages(b), "/jobs?q="+url.QueryEscape(hostile), "/dlq?error="+url.QueryEscape(hostile), "/audit?of="+url.QueryEscape(hostile), "/act/plan?fingerprint="+url.QueryEscape(hostile)) {
+	for _, path := range append(pages(b), "/act/mend?message="+url.QueryEscape(hostile), "/act/cancel?job="+url.QueryEscape(hostile), "/act/resend?discard=d-1&message="+url.QueryEscape(hostile), "/jobs?q="+url.QueryEscape(hostile), "/dlq?error="+url.QueryEscape(hostile), "/audit?of="+url.QueryEscape(hostile), "/act/plan?fingerprint="+url.QueryEscape(hostile)) {
 		body := b.page(path)
 		if strings.Contains(body, "<script>alert") {
 			t.Errorf("%s has a sender's script", path)
@@ -277,7 +278,7 @@ func TestARunIsFollowed(t *testing.T) {
 
 func TestCapacityRefusesWhatIsNotReadable(t *testing.T) {
 	b := newBrowser(t, false).open()
-	if page := b.page("/capacity?arrivals=forty&p50=100ms&p95=400ms"); !strings.Contains(page, "The arrival rate is &#34;forty&#34;, which is not readable") {
+	if page := b.page("/capacity?arrivals=forty&p50=100ms&p95=400ms"); !strings.Contains(page, "Fresh jobs a second: &#34;forty&#34; is not readable") {
 		t.Errorf("it does not say what is wrong: %s", page)
 	}
 	if page := b.page("/capacity?arrivals=40&p50=100ms&p95=50ms"); !strings.Contains(page, "below the median") {
@@ -332,10 +333,16 @@ func TestEachActionsRequest(t *testing.T) {
 		{"discard", url.Values{"message": {"m-1"}}, redrive.Request{Action: "discard", Messages: []string{"m-1"}}, "/audit?of=d-1"},
 		{"decide-sent", url.Values{"job": {reminder}}, redrive.Request{Action: "decide", Job: reminder, Decision: ledger.Sent}, "/jobs?q=" + url.QueryEscape(reminder)},
 		{"decide-not-sent", url.Values{"job": {reminder}}, redrive.Request{Action: "decide", Job: reminder, Decision: ledger.NotSent}, "/jobs?q=" + url.QueryEscape(reminder)},
+		{"plan", url.Values{"count": {"500"}}, redrive.Request{Action: "plan", Open: true, Count: 500, Select: &redrive.Filter{All: true}}, "/plans/p-1"},
+		{"discard", url.Values{"class": {"invalid"}, "count": {"12"}}, redrive.Request{Action: "discard", Count: 12, Select: &redrive.Filter{Classes: []job.Class{job.Invalid}}}, "/audit?of=d-1"},
+		{"decide-sent", url.Values{"class": {"ambiguous"}, "count": {"3"}}, redrive.Request{Action: "decide", Count: 3, Decision: ledger.Sent, Select: &redrive.Filter{Classes: []job.Class{job.Ambiguous}}}, "/dlq"},
+		{"mend", url.Values{"message": {"m-1"}, "body": {"{\r\n}\r\n"}}, redrive.Request{Action: "mend", Message: "m-1", Body: "{\n}"}, "/plans/p-1"},
+		{"resend", url.Values{"discard": {"d-1"}, "message": {"m-1"}}, redrive.Request{Action: "resend", Run: "d-1", Message: "m-1"}, "/plans/p-1"},
 		{"pause", url.Values{"kind": {"k"}}, redrive.Request{Action: "pause", Kind: "k"}, "/"},
 		{"unpause", url.Values{"kind": {"k"}}, redrive.Request{Action: "unpause", Kind: "k"}, "/"},
 	} {
 		b.answer["plan"] = redrive.Response{Plan: &redrive.Plan{ID: "p-1"}}
+		b.answer["mend"], b.answer["resend"] = b.answer["plan"], b.answer["plan"]
 		b.answer["discard"] = redrive.Response{Discard: "d-1"}
 		form := url.Values{"by": {who.By}, "reason": {who.Reason}}
 		for name, values := range test.form {

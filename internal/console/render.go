@@ -34,6 +34,8 @@ type page struct {
 	CSRF    string
 	Version string
 	Now     time.Time
+	// command writes a command line.
+	command func(args []string) string
 }
 
 // problem is what a page says when something did not work.
@@ -57,7 +59,7 @@ func problemOf(err error) problem {
 // asked turns an answer of the redrive function into a problem, if it is one.
 func asked(resp redrive.Response, err error) error {
 	if err != nil && resp.Refused != "" {
-		return problem{http.StatusConflict, "The redrive function refused", resp.Refused, "Nothing was changed."}
+		return problem{http.StatusConflict, "It was refused", resp.Refused, "Nothing was changed."}
 	}
 	return err
 }
@@ -75,6 +77,13 @@ func functions(now time.Time) template.FuncMap {
 		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 		"actions":  actionsOf,
+		"act":      offered,
+		"lane": func(p page, l Lane) any {
+			return struct {
+				Page page
+				Lane Lane
+			}{p, l}
+		},
 		"dash": func(v any) string {
 			if s := strings.TrimSpace(fmt.Sprint(v)); s != "" {
 				return s
@@ -94,7 +103,6 @@ func functions(now time.Time) template.FuncMap {
 			}
 			return template.URL(q.Encode()), nil //nolint:gosec // it is encoded
 		},
-		"encoded": func(q url.Values) template.URL { return template.URL(q.Encode()) }, //nolint:gosec // it is encoded
 		"settled": settled,
 		"rate":    capacity.Rate,
 		"share":   func(v float64) string { return capacity.Rate(100*v) + " %" },
@@ -221,6 +229,7 @@ func printable(r rune) rune {
 
 func (s *Server) fill(r *http.Request, p page) page {
 	p.Place, p.Write, p.Version, p.Now, p.CSRF = s.Stack.Place(r.Context()), s.Write, s.Version, s.Now(), sessionOf(r).csrf
+	p.command = s.Command
 	return p
 }
 

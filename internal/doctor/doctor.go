@@ -7,7 +7,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,8 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
-	"github.com/aws/smithy-go"
 
+	"acklast/internal/awsclient"
 	"acklast/internal/topology"
 )
 
@@ -121,28 +120,26 @@ func (r *report) failed(err error, action string, names ...string) {
 
 // because is a failed call's error in few words, with what the caller needs.
 func because(err error, action string) string {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
+	p, ok := awsclient.ProblemOf(err)
+	text := fmt.Sprintf("%s answered %s", action, p.Answer())
+	switch {
+	case !ok:
 		return fmt.Sprintf("%s got no answer: %v", action, err)
+	case p.Cause == awsclient.Denied:
+		return fmt.Sprintf("you may not call %s: the stack's read-only policy allows it (%s)", action, p.Code)
+	case p.Code == "" || p.Cause == awsclient.Foreign:
+		text = fmt.Sprintf("%s got no answer: %s", action, p.Answer())
 	}
-	switch api.ErrorCode() {
-	case "AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation":
-		return fmt.Sprintf("you may not call %s: the stack's read-only policy allows it (%s)", action, api.ErrorCode())
+	if advice := p.Advice(); advice != "" {
+		text += "; " + advice
 	}
-	return fmt.Sprintf("%s answered %s: %s", action, api.ErrorCode(), api.ErrorMessage())
+	return text
 }
 
 // missing says that the error is about something that does not exist.
 func missing(err error) bool {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	switch api.ErrorCode() {
-	case "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "ResourceNotFoundException", "NotFound", "NoSuchEntity":
-		return true
-	}
-	return false
+	p, ok := awsclient.ProblemOf(err)
+	return ok && p.Cause == awsclient.Missing
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }

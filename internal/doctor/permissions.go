@@ -71,6 +71,17 @@ func CommandNames() []string {
 	return slices.Sorted(maps.Keys(commands(topology.NamesOf(topology.DefaultStack))))
 }
 
+// PolicyOf is the name of the stack's policy whose holders may run a command.
+func PolicyOf(command string) string {
+	if p, ok := commands(topology.NamesOf(topology.DefaultStack))[command]; ok {
+		return p.name
+	}
+	if strings.HasPrefix(command, "redrive ") {
+		return "Operators"
+	}
+	return "ReadOnly"
+}
+
 // permissions asks IAM what the caller may do, for each command.
 func (d *Doctor) permissions(ctx context.Context, r *report) {
 	all := commands(d.Names)

@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +31,9 @@ func ReadSettings(file []byte) (Wanted, error) {
 	w := Wanted{Settings: topology.Default(), Infra: topology.DefaultInfra()}
 	values := map[string]any{}
 	if len(file) > 0 {
-		if err := json.Unmarshal(file, &values); err != nil {
+		d := json.NewDecoder(bytes.NewReader(file))
+		d.UseNumber() // as a float, 1000000 would be printed as 1e+06
+		if err := d.Decode(&values); err != nil {
 			return w, fmt.Errorf("a settings file is one JSON object, such as {\"batchSize\": 5}: %w", err)
 		}
 	}
@@ -70,6 +74,9 @@ func ReadSettings(file []byte) (Wanted, error) {
 func period(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.Atoi(days)
+		if most := int(math.MaxInt64 / (24 * time.Hour)); err == nil && (n > most || n < -most) {
+			err = strconv.ErrRange
+		}
 		return time.Duration(n) * 24 * time.Hour, err
 	}
 	return time.ParseDuration(text)

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,19 +38,15 @@ import (
 // time: so the third part measures the two programs alone.
 func TestBesideABareWorker(t *testing.T) {
 	const jobs, rounds = 10_000, 3
-	bare := filepath.Join(t.TempDir(), "bare")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bare, "./testdata/bare")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bare := buildBare(t)
 	for _, tt := range []struct {
 		name      string
 		resources int
 		evaluates bool
 	}{{"distinct", jobs, true}, {"shared", 10, true}, {"accepting", jobs, false}} {
 		for range rounds {
-			ours, theirs := feed(t, bootstrap, jobs, tt.resources, tt.evaluates), feed(t, bare, jobs, tt.resources, tt.evaluates)
+			load := load{jobs: jobs, resources: tt.resources, evaluates: tt.evaluates}
+			ours, theirs := feed(t, bootstrap, load), feed(t, bare, load)
 			report("BesideABareWorker/"+tt.name,
 				ours.rate/theirs.rate, "x-jobs/s", ours.cpu/theirs.cpu, "x-cpu", ours.cpu, "cpu-s/1000jobs", theirs.cpu, "bare-cpu-s/1000jobs",
 				ours.rss/1024, "MiB", theirs.rss/1024, "bare-MiB")
@@ -56,12 +54,33 @@ func TestBesideABareWorker(t *testing.T) {
 	}
 }
 
-// used is what one process used: jobs a second, seconds of CPU per 1,000 jobs, and KiB of resident memory at the end.
-type used struct{ rate, cpu, rss float64 }
-
-// feed lets one process handle the jobs.
-func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used {
+// buildBare compiles the bare worker.
+func buildBare(t *testing.T) string {
 	t.Helper()
+	bare := filepath.Join(t.TempDir(), "bare")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bare, "./testdata/bare")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bare
+}
+
+// used is what one process used: jobs a second, seconds of CPU per 1,000 jobs, KiB of resident memory at the end, calls
+// to the tables for each job, and seconds from the start to the first request for work.
+type used struct{ rate, cpu, rss, calls, start float64 }
+
+// load is what a process gets: jobs on so many resources, and each copy in a batch after its job's. Tables that do not
+// evaluate accept every transaction.
+type load struct {
+	jobs, resources, copies int
+	evaluates               bool
+}
+
+// feed lets one process handle a load.
+func feed(t *testing.T, binary string, l load) used {
+	t.Helper()
+	jobs, resources, evaluates := l.jobs, l.resources, l.evaluates
 	names := topology.NamesOf("bench")
 	db := memdb.New()
 	for _, table := range names.Tables() {
@@ -69,7 +88,10 @@ func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used
 	}
 	db.CreateTable(names.Table("reservations"), "reservation_id", "")
 	db.CreateTable(names.Table("resources"), "resource_id", "")
+	db.CreateTable(names.Stack+"-idempotency", "id", "") // the peer's, see make bench-peers
+	var calls atomic.Int64
 	tables := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
 		if !evaluates && strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".TransactWriteItems") {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
@@ -94,7 +116,7 @@ func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used
 	client := awsclient.DynamoDB(cfg)
 	store := reservation.NewStore(client, names.Table, func() time.Time { return then })
 	var batches [][]byte
-	var event events.SQSEvent
+	var all []events.SQSMessage
 	for i := range jobs {
 		h := reservation.Hold{
 			Payload:   reservation.Payload{ReservationID: fmt.Sprint("r-", i), CommandID: "hold-1", ResourceID: fmt.Sprint("room-", i/(jobs/resources)), Units: 1},
@@ -117,21 +139,27 @@ func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used
 		if err != nil {
 			t.Fatal(err)
 		}
-		event.Records = append(event.Records, events.SQSMessage{
+		all = append(all, events.SQSMessage{
 			MessageId: fmt.Sprint("m-", i), ReceiptHandle: "AQEBwJnKyrHigUMZj6rYigCgxlaS3SLy0a", Body: body,
 			EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:" + names.SourceQueue,
 			Attributes:     map[string]string{"SentTimestamp": fmt.Sprint(then.UnixMilli()), "ApproximateReceiveCount": "1"},
 		})
-		if len(event.Records) == 10 {
-			encoded, err := json.Marshal(event)
-			if err != nil {
-				t.Fatal(err)
-			}
-			batches, event.Records = append(batches, encoded), nil
-		}
 	}
+	for i := range l.copies { // of the oldest jobs, so that a copy is never in its job's batch
+		m := all[i]
+		m.MessageId = fmt.Sprint("copy-", i)
+		all = append(all, m)
+	}
+	for batch := range slices.Chunk(all, 10) {
+		encoded, err := json.Marshal(events.SQSEvent{Records: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, encoded)
+	}
+	calls.Store(0)
 	next, over := 0, make(chan struct{})
-	begun := time.Now()
+	started, begun := time.Now(), time.Now()
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/next") {
 			if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), `"batchItemFailures":[]`) {
@@ -164,6 +192,7 @@ func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used
 	for name, value := range worker.Environment("bench", topology.QueueURLs{Source: "http://q/s", Recovery: "http://q/r", DLQ: "http://q/d"}, topology.Default()) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
+	started = time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,5 +201,5 @@ func feed(t *testing.T, binary string, jobs, resources int, evaluates bool) used
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return used{float64(jobs) / took.Seconds(), cpu.Seconds() * 1000 / float64(jobs), rss}
+	return used{float64(len(all)) / took.Seconds(), cpu.Seconds() * 1000 / float64(len(all)), rss, float64(calls.Load()) / float64(len(all)), begun.Sub(started).Seconds()}
 }

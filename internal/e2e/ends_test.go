@@ -43,7 +43,7 @@ func TestEveryAttemptHasAnEnd(t *testing.T) {
 		says  string
 	}{
 		{"test.hangs", job.Transient, "took all of its time"},
-		{"test.panics", job.ClassUnknown, "panic: a bug"},
+		{"test.panics", job.ClassUnknown, "panic with a string in main."},
 		{"test.ignores", job.Transient, "did not return when its time was over"},
 	} {
 		t.Run(c.kind, func(t *testing.T) {

@@ -90,6 +90,9 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 	g.env = env
 	t.Cleanup(func() {
 		_ = env.Close()
+		for _, found := range secrets(g.logs.String()) {
+			t.Errorf("the functions' logs: one %s", found)
+		}
 		if t.Failed() {
 			t.Logf("the functions' logs:\n%s", g.logs)
 		}

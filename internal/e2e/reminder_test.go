@@ -16,6 +16,7 @@ import (
 	"acklast/internal/local"
 	"acklast/internal/local/fakeprovider"
 	"acklast/internal/local/faults"
+	"acklast/internal/marks"
 )
 
 // The abilities of the provider beside the worker.
@@ -36,12 +37,15 @@ func reminders(t *testing.T, can fakeprovider.Options) *embedded {
 	})
 }
 
-// reminder describes a wanted reminder. Its recipient is its name, by which the provider counts.
+// recipientMark is in every recipient, so that the logs can be searched for it.
+var recipientMark = marks.New("recipient")
+
+// reminder describes a wanted reminder. Its recipient has its name, since the provider counts by the recipient.
 func (e *embedded) reminder(name string) reminder.Payload {
 	e.Helper()
 	p := reminder.Payload{
 		ReminderID: name + "-" + e.id, SubscriptionID: "sub-" + name + "-" + e.id, Channel: reminder.Email,
-		Template: "renewal", TemplateVersion: "v3", Recipient: name, Plan: "pro",
+		Template: "renewal", TemplateVersion: "v3", Recipient: name + "-" + recipientMark + "@example.test", Plan: "pro",
 		RenewsAt: time.Now().Add(72 * time.Hour).Truncate(time.Millisecond), ExpiresAt: time.Now().Add(time.Hour).Truncate(time.Millisecond),
 	}
 	e.subscribe(p, func(*reminder.Subscription) {})

@@ -1,12 +1,17 @@
 package effect
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
+	"syscall"
 
 	"acklast/internal/job"
 )
@@ -46,8 +51,35 @@ func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
+	if !quotesNothing(err) {
+		err = &unreadable{err}
+	}
 	if !connected.Load() && (reports || asked.Load()) {
 		return nil, &UnsentError{Err: &job.Failure{Class: job.Transient, Err: fmt.Errorf("no connection: %w", err)}}
 	}
 	return nil, &job.Failure{Class: job.Transient, Err: fmt.Errorf("no answer: %w", err)}
+}
+
+// unreadable is a transport's error whose text may quote what the other side sent. That may be the request itself,
+// with its recipient and its secret.
+type unreadable struct{ err error }
+
+func (*unreadable) Error() string { return "the answer is no HTTP that can be read" }
+
+func (e *unreadable) Unwrap() error { return e.err }
+
+// quotesNothing says whether an error is of the network, of TLS, or of a context. Their texts name addresses,
+// certificates and system errors only.
+func quotesNothing(err error) bool {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	var network net.Error
+	var number syscall.Errno
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	return errors.As(err, &network) || errors.As(err, &number) || errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &record)
 }

@@ -21,19 +21,19 @@ func Digest(payload jsontext.Value, volatile []string) (string, error) {
 	if len(volatile) > 0 || payload.Kind() != jsontext.KindBeginObject {
 		fields := map[string]jsontext.Value{}
 		if err := json.Unmarshal(payload, &fields); err != nil {
-			return "", invalid("payload: %w", jsonError(err))
+			return "", invalid("payload: %w", jsonError(err, nil))
 		}
 		for _, name := range volatile {
 			delete(fields, name)
 		}
 		var err error
 		if canonical, err = json.Marshal(fields, json.Deterministic(true)); err != nil {
-			return "", invalid("payload: %w", jsonError(err))
+			return "", invalid("payload: %w", jsonError(err, nil))
 		}
 	}
 	// Whole numbers stay as they are: as floats, two large ones could become one.
 	if err := canonical.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
-		return "", invalid("payload: %w", jsonError(err))
+		return "", invalid("payload: %w", jsonError(err, nil))
 	}
 	sum := sha256.Sum256(canonical)
 	return digestRule + ":" + hex.EncodeToString(sum[:16]), nil

@@ -5,6 +5,9 @@ import (
 	"reflect"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A wrapper changes nothing of what is in it, and makes nothing readable that is not.
@@ -53,6 +56,67 @@ func FuzzMemory(f *testing.F) {
 		}
 		if back, err := ParseMemory(again); err != nil || !reflect.DeepEqual(back, m) {
 			t.Fatalf("%q is %+v, and after a journey %+v, %v", text, m, back, err)
+		}
+	})
+}
+
+// An event changes nothing of its detail, and makes nothing readable that is not.
+func FuzzEvent(f *testing.F) {
+	for _, seed := range []string{plain, `{"kind":"k","payload":{}}`, `{}`, `null`, testEvent, bySNSOf(plain), `{"kind":"k","payload":{"a":{"a":1,"a":2}}}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, detail string) {
+		if !jsontext.Value(detail).IsValid() { // EventBridge takes JSON only
+			return
+		}
+		bare, bareErr := Decode([]byte(detail))
+		wrapped, err := Decode([]byte(byEventBridgeOf(detail)))
+		if errors.Is(bareErr, ErrProbe) || errors.Is(err, ErrProbe) {
+			return // a probe has its own rule, see TestProbesAreNoJobs
+		}
+		if err == nil && bareErr != nil {
+			t.Fatalf("%q is unreadable (%v) and readable in an event: %+v", detail, bareErr, wrapped)
+		}
+		if err != nil && AsFailure(err).Class != Invalid {
+			t.Fatalf("%q in an event: class %s", detail, AsFailure(err).Class)
+		}
+		if err == nil && !reflect.DeepEqual(bare, wrapped) {
+			t.Fatalf("%q is %+v, and in an event %+v", detail, bare, wrapped)
+		}
+	})
+}
+
+// A schedule's dead letter becomes the message that its input names, or stays as it is. Any other message stays as
+// it is.
+func FuzzScheduled(f *testing.F) {
+	const target = "arn:aws" + ScheduledOperation
+	input := `{"QueueUrl":"http://q/recovery","MessageBody":"{}","MessageAttributes":{"acklast":{"DataType":"String","StringValue":"{}"}},"MessageGroupId":"g"}`
+	for _, body := range []string{input, `{"MessageBody":""}`, `{"MessageBody":1}`, `{"MessageBody":"a","MessageBody":"b"}`, plain, ``, `null`, `[`} {
+		f.Add(body, "arn:aws:scheduler:::schedule/g/s", target, "false", "SQS.AccessDenied")
+	}
+	f.Add(input, "", target, "", "")
+	f.Add(input, "arn", "arn:aws:lambda:::function:f", "", "")
+	f.Add(input, "arn", target, "true", "")
+	f.Fuzz(func(t *testing.T, body, schedule, target, truncated, code string) {
+		attrs := map[string]Attribute{scheduleARN: {"String", schedule, nil}, scheduleTarget: {"String", target, nil}, scheduleTruncated: {"String", truncated, nil}, scheduleErrorCode: {"String", code, nil}}
+		before := Message{ID: "m", Body: body, Group: "g", TraceHeader: "t", ReceiveCount: 3}
+		m := before
+		sent, failure := m.UnwrapSchedule(attrs)
+		if m.ID != before.ID || m.ReceiveCount != before.ReceiveCount {
+			t.Fatalf("%q changed what SQS says about its message: %+v", body, m)
+		}
+		if reflect.DeepEqual(m, before) && reflect.DeepEqual(sent, attrs) {
+			return
+		}
+		if schedule == "" || failure == "" || truncated == "true" {
+			t.Fatalf("%q is no complete dead letter, and became %+v with %v", body, m, sent)
+		}
+		var in ScheduledSend
+		if err := json.Unmarshal([]byte(body), &in); err != nil {
+			t.Fatalf("%q became %+v, and is not readable: %v", body, m, err)
+		}
+		if m.Body == "" || m.Body != in.MessageBody || m.Group != in.MessageGroupID || len(sent) != len(in.MessageAttributes) {
+			t.Fatalf("%q became %+v with %v", body, m, sent)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -85,7 +86,7 @@ func decode(body []byte) (*wire, error) {
 	}
 	w := new(wire)
 	if err := json.Unmarshal(body, w); err != nil {
-		return nil, invalid("body: %w", jsonError(err))
+		return nil, invalid("body: %w", jsonError(err, w))
 	}
 	return w, nil
 }
@@ -119,18 +120,20 @@ func (e *Envelope) check() error {
 // DecodePayload reads a kind's payload into v with the rules of Decode.
 func DecodePayload(payload jsontext.Value, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
-		return invalid("payload: %w", jsonError(err))
+		return invalid("payload: %w", jsonError(err, v))
 	}
 	return nil
 }
 
-// jsonError drops the decoder's own prefix, the Go types and the values from a decoding error. The rest says
-// where and what is wrong, and never quotes a payload.
-func jsonError(err error) error {
+// jsonError drops the decoder's own prefix, the Go types and the values from an error of decoding into a value of
+// target's type. The rest says where and what is wrong. It quotes no value of a payload, and no name that the type
+// does not declare.
+func jsonError(err error, target any) error {
+	t := reflect.TypeOf(target)
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("a name stands twice in one object, at %q", syn.JSONPointer.Parent())
+			return fmt.Errorf("a name stands twice in one object, at %q", place(syn.JSONPointer.Parent(), t))
 		}
 		return fmt.Errorf("not valid JSON at byte %d", syn.ByteOffset)
 	}
@@ -140,7 +143,7 @@ func jsonError(err error) error {
 		if sem.GoType != nil {
 			want = ", want " + typeName(sem.GoType.String())
 		}
-		return fmt.Errorf("wrong type or value at %q%s", sem.JSONPointer, want)
+		return fmt.Errorf("wrong type or value at %q%s", place(sem.JSONPointer, t), want)
 	}
 	return errors.New("not readable")
 }

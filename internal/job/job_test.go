@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 )
 
@@ -70,9 +71,39 @@ func TestDecodeErrorsDoNotQuoteTheBody(t *testing.T) {
 	for _, body := range []string{
 		secret, `"` + secret + `"`, `{"kind":"k","payload":{}}` + secret, `{"kind":"k","notBefore":"` + secret + `","payload":{}}`,
 		`{"kind":{"a":"` + secret + `"},"payload":{}}`, `{"kind":"k","payload":"` + secret + `"}`,
+		`{"kind":"k","payload":{"` + secret + `":{"a":1,"a":2}}}`, `{"kind":"k","payload":{},"` + secret + `":1,"` + secret + `":2}`,
 	} {
 		if _, err := Decode([]byte(body)); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("Decode(%s) = %v", body, err)
+		}
+	}
+}
+
+// An error names the place of a wrong value only by names that the payload's type declares.
+func TestPayloadErrorsNameTheirPlaceAndQuoteNoName(t *testing.T) {
+	type inner struct {
+		Units int `json:"units"`
+	}
+	type Base struct {
+		Plan int `json:"plan"`
+	}
+	var p struct {
+		Base
+		Many  []inner
+		Named map[string]inner `json:"named"`
+		Raw   jsontext.Value   `json:"raw"`
+		At    *time.Time       `json:"at"`
+	}
+	for body, want := range map[string]string{
+		`{"plan":"x"}`:                        `at "/plan", want an integer`,
+		`{"Many":[{},{"units":"x"}]}`:         `at "/Many/1/units", want an integer`,
+		`{"named":{"hunter2":{"units":"x"}}}`: `at "/named/*/units", want an integer`,
+		`{"raw":{"hunter2":{"a":1,"a":2}}}`:   `at "/raw/*"`,
+		`{"hunter2":{"a":1,"a":2}}`:           `at "/*"`,
+		`{"at":"hunter2"}`:                    `at "/at", want an RFC 3339 time`,
+	} {
+		if err := DecodePayload([]byte(body), &p); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %s", body, err, want)
 		}
 	}
 }

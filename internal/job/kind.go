@@ -19,7 +19,8 @@ type Description struct {
 	Late LatePolicy `json:"late"`
 	// Volatile are the payload's top-level fields that may differ between two copies of one job.
 	Volatile []string `json:"volatile,omitempty"`
-	// Masked are the payload's top-level fields that are never shown, such as a recipient.
+	// Masked are the payload's top-level fields that are never shown, such as a recipient. Hide also takes their values
+	// out of the errors of the kind's code.
 	Masked []string `json:"masked,omitempty"`
 	// Attempts bounds the attempts of one job; a zero field is the stack's own number.
 	Attempts Attempts `json:"attempts,omitzero"`
@@ -266,7 +267,7 @@ func (c Catalogue) ReadPayload(e Envelope) (Decoded, error) {
 	}
 	contents, err := k.Read(e.Payload)
 	if err != nil {
-		return Decoded{Envelope: e, Kind: k}, err
+		return Decoded{Envelope: e, Kind: k}, k.Hide(e.Payload, err)
 	}
 	return Decoded{Contents: contents, Envelope: e, Kind: k}, nil
 }

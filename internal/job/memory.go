@@ -101,13 +101,13 @@ func ParseMemory(a Attribute) (Memory, error) {
 		Format int `json:"v"`
 	}
 	if err := json.Unmarshal([]byte(a.String), &format); err != nil {
-		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
+		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err, format))
 	}
 	if format.Format > MemoryFormat {
 		return Memory{newer: a.String}, &NewerError{What: "attribute " + MemoryAttribute, Format: format.Format, Known: MemoryFormat}
 	}
 	if err := json.Unmarshal([]byte(a.String), &w); err != nil {
-		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err))
+		return Memory{}, fmt.Errorf("attribute %s: %w", MemoryAttribute, jsonError(err, w))
 	}
 	m := w.Memory
 	if m.Attempt < 0 || m.Contentions < 0 || m.Outages < 0 || m.Redrives < 0 {

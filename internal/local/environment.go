@@ -91,7 +91,7 @@ const (
 	KillBeforeAck
 )
 
-// Invocation is one that the worker has just answered.
+// Invocation is one that the worker gets, or has just answered.
 type Invocation struct {
 	RequestID string
 	// Process is the number of the worker process, from 0, and PID its process id.
@@ -100,7 +100,7 @@ type Invocation struct {
 	// from SQS.
 	Lane    job.Queue
 	Records []events.SQSMessage
-	// Event and Response are the two payloads.
+	// Event and Response are the two payloads. Response is empty before the answer.
 	Event, Response []byte
 }
 
@@ -289,23 +289,38 @@ func (e *Environment) Resume(lane job.Queue) {
 	}
 }
 
+// OnEvent sets the function that is called before the worker gets an event. Several goroutines may call f at once.
+// Nil removes it.
+func (e *Environment) OnEvent(f func(Invocation)) {
+	hook := f
+	if f != nil {
+		hook = func(inv Invocation) { f(e.read(inv)) }
+	}
+	e.worker.api.mu.Lock()
+	defer e.worker.api.mu.Unlock()
+	e.worker.api.onEvent = hook
+}
+
 // OnResponse sets the function that is called after each answer of the worker: after the commit and before the
 // acknowledgement. Several goroutines may call f at once. Nil removes it.
 func (e *Environment) OnResponse(f func(Invocation) Action) {
 	hook := f
 	if f != nil {
-		hook = func(inv Invocation) Action {
-			var event events.SQSEvent
-			if json.Unmarshal(inv.Event, &event) == nil && len(event.Records) > 0 {
-				inv.Records = event.Records
-				inv.Lane = e.laneOf(event.Records[0].EventSourceARN)
-			}
-			return f(inv)
-		}
+		hook = func(inv Invocation) Action { return f(e.read(inv)) }
 	}
 	e.worker.api.mu.Lock()
 	defer e.worker.api.mu.Unlock()
 	e.worker.api.onResponse = hook
+}
+
+// read adds lane and records, if the event came from SQS.
+func (e *Environment) read(inv Invocation) Invocation {
+	var event events.SQSEvent
+	if json.Unmarshal(inv.Event, &event) == nil && len(event.Records) > 0 {
+		inv.Records = event.Records
+		inv.Lane = e.laneOf(event.Records[0].EventSourceARN)
+	}
+	return inv
 }
 
 func (e *Environment) laneOf(queueARN string) job.Queue {

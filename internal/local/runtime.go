@@ -49,6 +49,7 @@ type runtimeAPI struct {
 	waiting    []*session    // processes that asked for work, longest wait first
 	pulling    int           // requests for work at the engine
 	orphans    []*invocation // handed out by the engine when no process was waiting
+	onEvent    func(Invocation)
 	onResponse func(Invocation) Action
 	spare      bool // let a process live past the function's timeout
 }

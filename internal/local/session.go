@@ -80,6 +80,12 @@ func (s *session) next(w http.ResponseWriter, r *http.Request) {
 		a.mu.Unlock()
 		return
 	}
+	a.mu.Lock()
+	hook, pid := a.onEvent, s.pid
+	a.mu.Unlock()
+	if hook != nil {
+		hook(Invocation{RequestID: inv.id, Process: s.process, PID: pid, Event: inv.payload})
+	}
 	for name, values := range inv.header {
 		w.Header()[name] = values
 	}

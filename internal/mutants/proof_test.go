@@ -9,16 +9,12 @@ import (
 	"testing"
 )
 
-// The page of proofs names only tests that exist.
+// The pages of proofs and threats name only tests that exist.
 func TestTheProofNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs/proof.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -36,13 +32,19 @@ func TestTheProofNamesTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(page, -1)
-	if len(named) < 20 {
-		t.Errorf("the page names only %d tests", len(named))
-	}
-	for _, m := range named {
-		if !exists[string(m[1])] {
-			t.Errorf("docs/proof.md names %s, which does not exist", m[1])
+	for _, name := range []string{"docs/proof.md", "docs/threat-model.md"} {
+		page, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(page, -1)
+		if len(named) < 20 {
+			t.Errorf("%s names only %d tests", name, len(named))
+		}
+		for _, m := range named {
+			if !exists[string(m[1])] {
+				t.Errorf("%s names %s, which does not exist", name, m[1])
+			}
 		}
 	}
 }

@@ -408,14 +408,16 @@ type bench struct {
 	kinds job.Catalogue
 	deps  redrive.Dependencies
 	ids   int
+	// log is what the function wrote, metrics included.
+	log *bytes.Buffer
 }
 
 const limitedKind = "limited"
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{T: t, world: newWorld()}
 	var log bytes.Buffer
+	b := &bench{T: t, world: newWorld(), log: &log}
 	var mu sync.Mutex
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -21,6 +21,7 @@ func (s *story) judge() {
 	for i := range h.Sent {
 		sent := &h.Sent[i]
 		sent.Poison = s.poison(sent.Mark)
+		sent.MayExpire = s.letters[sent.Mark].job.kind == mail && !s.letters[sent.Mark].job.deadline.IsZero()
 		if _, known := h.Entries[sent.Key]; known || sent.Key == "" {
 			continue
 		}

@@ -86,6 +86,7 @@ func (s *story) putBack(name string) {
 			for _, o := range slices.Clone(s.queues[job.DLQ]) {
 				if o.id == m.id {
 					s.remove(job.DLQ, o)
+					s.history.Removed = append(s.history.Removed, o.mark())
 				}
 			}
 		}
@@ -263,6 +264,11 @@ func (s *story) end(plan string) {
 	told := soak.Run{ID: run.ID, Succeeded: run.Endings[redrive.Succeeded], Named: run.Names[redrive.Succeeded], Done: run.State == redrive.Done, Total: run.Total}
 	for _, n := range run.Endings {
 		told.Endings += n
+	}
+	for _, name := range run.Names[redrive.Gone] { // a message without a key is named by its id
+		if s.jobOf(name) != nil {
+			told.Gone = append(told.Gone, name)
+		}
 	}
 	s.history.Runs = append(s.history.Runs, told)
 }

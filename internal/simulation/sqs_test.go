@@ -251,7 +251,9 @@ func (s lines) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatc
 		for _, e := range in.Entries {
 			made, told := s.one(l.name + what + *e.ReceiptHandle)
 			if made {
-				s.history.Deletes = append(s.history.Deletes, soak.Delete{Receipt: *e.ReceiptHandle, Began: s.now()})
+				if q != job.DLQ {
+					s.history.Deletes = append(s.history.Deletes, soak.Delete{Receipt: *e.ReceiptHandle, Began: s.now()})
+				}
 				s.deleted(l, q, *e.ReceiptHandle)
 			}
 			if told {
@@ -272,6 +274,7 @@ func (s *story) deleted(l *life, q job.Queue, receipt string) {
 			s.remove(q, m)
 			s.tell("%s deletes %s from %s", l.name, m.id, q)
 			if q == job.DLQ {
+				s.history.Removed = append(s.history.Removed, m.mark())
 				s.leaves(l, m)
 			}
 			return

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -12,18 +11,23 @@ import (
 	"acklast/internal/local"
 	"acklast/internal/local/fakeprovider"
 	"acklast/internal/local/faults"
-	"acklast/internal/redrive"
+	"acklast/internal/topology"
 )
 
 // operations are those that the worker's calls may fail in.
 var operations = []string{"TransactWriteItems", "UpdateItem", "GetItem", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"}
 
+// scaledMinute is to the scaled numbers what a minute is to the default ones: so old may SQS's counts be.
+var scaledMinute = topology.ScaledRedrive().GoneAfter / 2
+
 // harm injects one fault after another until ctx ends.
 func (r *run) harm(ctx context.Context, random *rand.Rand) {
 	// The worker answers in several goroutines, so a counter decides which answers are lost, and not the generator.
 	var answers atomic.Int64
-	every := int64(20 + random.IntN(30))
+	every := r.size.killEvery + random.Int64N(r.size.killEvery)
 	r.env.KillOnTimeout(false)
+	r.env.OnEvent(r.record.got)
+	r.between.Add(faults.Rule{Operation: "GetQueueAttributes", Fault: faults.Lag(scaledMinute)})
 	r.env.OnResponse(func(inv local.Invocation) local.Action {
 		kill := ctx.Err() == nil && answers.Add(1)%every == 0
 		r.record.answered(inv, kill)
@@ -40,6 +44,7 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 		case <-ctx.Done():
 		}
 	}
+	outage := time.Now()
 	type fault struct {
 		name string
 		do   func()
@@ -74,6 +79,20 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 			pause(time.Duration(500+random.IntN(3000)) * time.Millisecond)
 			mend()
 		}},
+		{"long outage", func() {
+			if time.Since(outage) < 8*r.size.outage {
+				return
+			}
+			mend := r.faults.Add(faults.Rule{Fault: faults.Error(http.StatusInternalServerError, "InternalServerError", "outage")})
+			pause(r.size.outage*4/5 + time.Duration(random.Int64N(int64(r.size.outage/5))))
+			mend()
+			outage = time.Now()
+		}},
+		{"clock step", func() {
+			// Two clocks then differ by less than the skew that leases tolerate.
+			most := int(r.settings.LeaseSkew.Milliseconds()) * 9 / 20
+			r.step(r.env.PIDs()[process()], time.Duration(random.IntN(2*most)-most)*time.Millisecond)
+		}},
 		{"restart", func() { r.env.KillAll() }},
 		{"provider drops the answer", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.Drop()}) }},
 		{"provider hangs up", func() { r.provider(fakeprovider.Rule{Times: 1 + random.IntN(5), Do: fakeprovider.HangUp()}) }},
@@ -92,9 +111,12 @@ func (r *run) harm(ctx context.Context, random *rand.Rand) {
 	}
 	for ctx.Err() == nil {
 		f := all[random.IntN(len(all))]
-		r.injected[f.name]++
+		began := time.Now()
 		f.do()
-		pause(time.Duration(random.IntN(600)) * time.Millisecond)
+		if f.name != "long outage" || outage.After(began) {
+			r.injected[f.name]++
+		}
+		pause(time.Duration(random.Int64N(int64(r.size.pause))))
 	}
 }
 
@@ -107,6 +129,7 @@ func (r *run) mend() {
 	r.faults.Reset()
 	r.between.Reset()
 	r.scheduler.Reset()
+	r.unstep()
 	for p := range r.env.PIDs() {
 		r.env.Continue(p)
 	}
@@ -122,56 +145,6 @@ func (r *run) look(ctx context.Context) {
 		select {
 		case <-time.After(700 * time.Millisecond):
 		case <-ctx.Done():
-		}
-	}
-}
-
-// govern plans and runs redrives until ctx ends.
-func (r *run) govern(ctx context.Context, random *rand.Rand) {
-	for ctx.Err() == nil {
-		select {
-		case <-time.After(time.Duration(2000+random.IntN(3000)) * time.Millisecond):
-		case <-ctx.Done():
-			return
-		}
-		plan, err := r.ask(ctx, redrive.Request{Action: "plan", Select: &redrive.Filter{Classes: []job.Class{job.Transient, job.Throttled, job.ClassUnknown, job.Rejected}}})
-		if err != nil || plan.Plan == nil || plan.Refused != "" {
-			continue
-		}
-		r.plans = append(r.plans, plan.Plan.ID)
-		_, _ = r.ask(ctx, redrive.Request{Action: "run", Plan: plan.Plan.ID})
-	}
-}
-
-func (r *run) ask(ctx context.Context, q redrive.Request) (redrive.Response, error) {
-	q.By, q.Reason = "ada", "soak"
-	raw, err := json.Marshal(q)
-	must(err)
-	var answer redrive.Response
-	out, err := r.env.Invoke(ctx, r.redriver, raw)
-	if err == nil {
-		err = json.Unmarshal(out, &answer)
-	}
-	return answer, err
-}
-
-// complete asks a plan's run for its end, and records what it says.
-func (r *run) complete(plan string) {
-	for range 3 {
-		answer, err := r.ask(r.Context(), redrive.Request{Action: "run", Plan: plan})
-		if err != nil || answer.Run == nil {
-			continue
-		}
-		run := *answer.Run
-		said := Run{ID: run.ID, Succeeded: run.Endings[redrive.Succeeded], Named: run.Names[redrive.Succeeded], Done: run.State == redrive.Done, Total: run.Total}
-		for _, n := range run.Endings {
-			said.Endings += n
-		}
-		if said.Done || run.State == redrive.Revoked {
-			r.record.mu.Lock()
-			r.record.Runs = append(r.record.Runs, said)
-			r.record.mu.Unlock()
-			return
 		}
 	}
 }

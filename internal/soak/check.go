@@ -32,6 +32,9 @@ const (
 	Unchanged Rule = "no body and no attribute changes"
 	Innocent  Rule = "no innocent job is convicted"
 	RunsSay   Rule = "a run says what is there"
+	Early     Rule = "no job is dropped before its time"
+	Approved  Rule = "a plan has one approver"
+	Stopped   Rule = "the kill switch stops every run"
 	Complete  Rule = "the record is complete"
 )
 
@@ -127,14 +130,23 @@ func (c *checker) acknowledged() {
 	for _, m := range c.Moves {
 		created[m.MessageID] = m.Ended
 	}
-	deleted := map[string]Moment{}
+	deleted, answered := map[string]Moment{}, map[string]bool{}
 	for _, d := range c.Deletes {
 		if at, ok := deleted[d.Receipt]; !ok || d.Began < at {
 			deleted[d.Receipt] = d.Began
 		}
 	}
+	deliveries := c.Deliveries
+	for _, d := range deliveries {
+		answered[d.Receipt] = true
+	}
+	for _, d := range c.Deletes { // a worker may delete a message and die before its answer
+		if !answered[d.Receipt] {
+			deliveries = append(deliveries, Delivery{Mark: d.Mark, MessageID: d.MessageID, Receipt: d.Receipt})
+		}
+	}
 	scheduled := c.scheduled()
-	for _, d := range c.Deliveries {
+	for _, d := range deliveries {
 		at, early := deleted[d.Receipt]
 		if !early {
 			if !d.Acknowledged {
@@ -241,6 +253,8 @@ func (c *checker) ends() {
 			c.broken(OneEnd, "message %s (%q) is nowhere", s.Mark, s.Key)
 		case e.Digest != "" && s.Digest != e.Digest:
 			c.broken(OneEnd, "message %s has another payload than %s and is not on the DLQ", s.Mark, s.Key)
+		case e.Status == "expired" && !s.MayExpire:
+			c.broken(Early, "%s of message %s ended as expired", s.Key, s.Mark)
 		case e.Final, e.Isolated, e.Scheduled:
 		default:
 			c.broken(OneEnd, "message %s is gone, and %s is %s", s.Mark, s.Key, e.Status)
@@ -273,6 +287,25 @@ func (c *checker) joined() {
 }
 
 func (c *checker) runs() {
+	for _, plan := range slices.Sorted(maps.Keys(c.Approvals)) {
+		if names := slices.Compact(slices.Sorted(slices.Values(c.Approvals[plan]))); len(names) > 1 {
+			c.broken(Approved, "plan %s has %v", plan, names)
+		}
+	}
+	removed := map[string]bool{}
+	for _, mark := range c.Removed {
+		removed[c.sent[mark].Key] = true
+	}
+	for _, m := range c.Moves {
+		if !m.Redriven {
+			continue
+		}
+		for _, w := range c.Thrown {
+			if m.Began > w.From && m.Began < w.Until {
+				c.broken(Stopped, "message %s was redriven at %d, and the switch was on from %d to %d", m.Mark, m.Began, w.From, w.Until)
+			}
+		}
+	}
 	final := map[string]int{}
 	for _, e := range c.Entries {
 		if e.Run != "" && e.Final {
@@ -285,6 +318,11 @@ func (c *checker) runs() {
 		}
 		if r.Done && r.Endings != r.Total {
 			c.broken(RunsSay, "run %s is done with %d endings of %d", r.ID, r.Endings, r.Total)
+		}
+		for _, key := range r.Gone {
+			if !removed[key] {
+				c.broken(RunsSay, "run %s says that the message of %s is gone, and nothing took it from the DLQ", r.ID, key)
+			}
 		}
 		for _, key := range r.Named {
 			if e := c.Entries[key]; !e.Final {

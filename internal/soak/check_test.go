@@ -29,6 +29,7 @@ func good() History {
 		Moves: []Move{
 			{Mark: "3", Queue: "dlq", MessageID: "m13", Content: content("3", "missing"), Began: 22, Ended: 23},
 			{Mark: "4", Queue: "dlq", MessageID: "m14", Content: content("4", "{"), Began: 22, Ended: 23},
+			{Mark: "2", Queue: "recovery", MessageID: "m12", Content: content("2", "reminder"), Began: 4, Ended: 5, Redriven: true},
 		},
 		Schedules: []Schedule{{Mark: "5", Began: 30, Ended: 31}},
 		Deliveries: []Delivery{
@@ -50,9 +51,12 @@ func good() History {
 			{Mark: "3", Content: content("3", "missing"), HasMemory: true, FirstID: "m3", Class: "rejected", Cause: "permanent"},
 			{Mark: "4", Content: content("4", "{"), HasMemory: true, FirstID: "m4", Class: "invalid", Cause: "permanent"},
 		},
-		Waiting:  map[string]bool{"5": true},
-		Balances: map[string]Balance{"room": {Capacity: 10, Available: 7, Held: 2, Confirmed: 1}},
-		Runs:     []Run{{ID: "run", Succeeded: 1, Named: []string{"reminder/2"}, Done: true, Total: 1, Endings: 1}},
+		Waiting:   map[string]bool{"5": true},
+		Balances:  map[string]Balance{"room": {Capacity: 10, Available: 7, Held: 2, Confirmed: 1}},
+		Deletes:   []Delete{{Receipt: "h8", Mark: "1", MessageID: "m1", Began: 50}},
+		Thrown:    []Window{{From: 60, Until: 70}},
+		Approvals: map[string][]string{"plan": {"bea", "bea"}},
+		Runs:      []Run{{ID: "run", Succeeded: 1, Named: []string{"reminder/2"}, Done: true, Total: 1, Endings: 1}},
 	}
 }
 
@@ -101,7 +105,14 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		"a run that counts too many":       {RunsSay, func(h *History) { h.Runs[0].Succeeded = 2 }},
 		"a run that names another job":     {RunsSay, func(h *History) { h.Runs[0].Named = []string{"hold/3"} }},
 		"a run without all endings":        {RunsSay, func(h *History) { h.Runs[0].Endings = 0 }},
-		"a mark that was used twice":       {Complete, func(h *History) { h.Sent = append(h.Sent, h.Sent[0]) }},
+		"dropped before its time":          {Early, func(h *History) { edit(h, "hold/1", func(e *Entry) { e.Status = "expired" }) }},
+		"a second approver":                {Approved, func(h *History) { h.Approvals["plan"] = []string{"bea", "cy"} }},
+		"a redrive past the switch":        {Stopped, func(h *History) { h.Thrown = []Window{{From: 1, Until: 10}} }},
+		"a message that is not gone":       {RunsSay, func(h *History) { h.Runs[0].Gone = []string{"hold/3"} }},
+		"deleted before the commit by a process that died": {AckLast, func(h *History) {
+			h.Deletes = []Delete{{Receipt: "h9", Mark: "1", MessageID: "m1", Began: 10}}
+		}},
+		"a mark that was used twice": {Complete, func(h *History) { h.Sent = append(h.Sent, h.Sent[0]) }},
 	} {
 		h := good()
 		c.harm(&h)

@@ -17,8 +17,10 @@ type History struct {
 	Deliveries []Delivery
 	Deletes    []Delete
 	Moves      []Move
-	Schedules  []Schedule
-	Writes     []Write
+	// Removed are the marks of the messages that redrives deleted from the DLQ.
+	Removed   []string
+	Schedules []Schedule
+	Writes    []Write
 	// Created tells when messages came to be, by their ids, as far as Sent and Moves do not tell. Such messages are
 	// those that people put back, that a schedule sent, and whose sender got no answer.
 	Created map[string]Moment
@@ -31,6 +33,10 @@ type History struct {
 	// Balances are the resources at the end.
 	Balances map[string]Balance
 	Runs     []Run
+	// Approvals are by plan the names of those that the answers called its approver.
+	Approvals map[string][]string
+	// Thrown are the times in which the kill switch was on and no redrive was at work that began before.
+	Thrown []Window
 }
 
 // Content is what a message's sender gave it. Attributes holds the sender's attributes, each as type and value.
@@ -53,6 +59,8 @@ type Sent struct {
 	Digest string
 	// Poison says that the job kills its process.
 	Poison bool
+	// MayExpire says that the job expires before the end of the run.
+	MayExpire bool
 }
 
 // Delivery is a message that an invocation got and answered.
@@ -64,18 +72,23 @@ type Delivery struct {
 	Acknowledged bool
 }
 
-// Delete is a message that the worker deleted itself.
+// Delete is a message that the worker deleted itself. Mark and MessageID are those of the event that gave the worker
+// the receipt.
 type Delete struct {
-	Receipt string
-	Began   Moment
+	Receipt, Mark, MessageID string
+	Began                    Moment
 }
 
-// Move is a message that SQS confirmed under its new id.
+// Move is a message that SQS confirmed under its new id. Redriven says that the redrive function sent it.
 type Move struct {
 	Mark, Queue, MessageID string
 	Content
 	Began, Ended Moment
+	Redriven     bool
 }
+
+// Window is a time between two events.
+type Window struct{ From, Until Moment }
 
 // Schedule is a confirmed creation, or a sight, of a schedule that holds a message.
 type Schedule struct {
@@ -134,8 +147,8 @@ type Balance struct{ Capacity, Available, Held, Confirmed int64 }
 type Run struct {
 	ID        string
 	Succeeded int
-	// Named are jobs of which it said that they succeeded.
-	Named []string
+	// Named are jobs of which it said that they succeeded, Gone those whose message it did not find any more.
+	Named, Gone []string
 	// Total is the number of messages of its plan, Endings the number of endings that it told.
 	Done           bool
 	Total, Endings int

@@ -3,6 +3,7 @@ package soak
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -22,10 +23,18 @@ const markName = "soak-mark"
 
 // recorder writes the history. Its methods may be called concurrently.
 type recorder struct {
-	clock       atomic.Int64
+	clock atomic.Int64
+	// count is how many deliveries were answered.
+	count       atomic.Int64
 	ledgerTable string
 
 	mu sync.Mutex
+	// sent has by mark what was sent, so that an equal sight of a message needs no memory.
+	sent map[string]Content
+	// receipts has by receipt the messages that the worker got and has not answered yet.
+	receipts map[string]Delete
+	// onDLQ has by receipt the marks of the messages that the redrive function received.
+	onDLQ map[string]string
 	History
 }
 
@@ -50,8 +59,16 @@ func contentOf(body, group string, attributes map[string]value) (c Content, mark
 	return c, attributes[markName].StringValue
 }
 
-// tap records what the function behind the proxy did to AWS.
-func (r *recorder) tap() faults.Tap {
+// seen returns the content of a sight, which is the one that was sent if they are equal. The caller holds mu.
+func (r *recorder) seen(mark string, c Content) Content {
+	if s, ok := r.sent[mark]; ok && s.Body == c.Body && s.Group == c.Group && maps.Equal(s.Attributes, c.Attributes) {
+		return s
+	}
+	return c
+}
+
+// tap records what the function behind the proxy did to AWS. redrives says that it is the redrive function.
+func (r *recorder) tap(redrives bool) faults.Tap {
 	return func(q *http.Request, body []byte) func(int, []byte) {
 		began := r.now()
 		target := q.Header.Get("X-Amz-Target")
@@ -70,15 +87,32 @@ func (r *recorder) tap() faults.Tap {
 				r.schedule(body, began, ended)
 			case scheduling && q.Method == http.MethodGet: // the worker looks whether an earlier call has created it
 				r.schedule(answer, began, ended)
+			case operation == "ReceiveMessage" && redrives:
+				var out struct {
+					Messages []struct {
+						ReceiptHandle     string
+						MessageAttributes map[string]value
+					}
+				}
+				must(json.Unmarshal(answer, &out))
+				for _, m := range out.Messages {
+					r.onDLQ[m.ReceiptHandle] = m.MessageAttributes[markName].StringValue
+				}
 			case operation == "SendMessageBatch":
-				r.moved(body, answer, began, ended)
+				r.moved(body, answer, began, ended, redrives)
 			case operation == "DeleteMessageBatch":
 				var in struct {
 					Entries []struct{ ReceiptHandle string }
 				}
 				must(json.Unmarshal(body, &in))
 				for _, e := range in.Entries {
-					r.Deletes = append(r.Deletes, Delete{e.ReceiptHandle, began})
+					if mark, ok := r.onDLQ[e.ReceiptHandle]; ok {
+						r.Removed = append(r.Removed, mark)
+					}
+					if d, ok := r.receipts[e.ReceiptHandle]; ok {
+						d.Began = began
+						r.Deletes = append(r.Deletes, d)
+					}
 				}
 			case operation == "UpdateItem":
 				var in update
@@ -106,7 +140,7 @@ func (r *recorder) schedule(body []byte, began, ended Moment) {
 	}
 }
 
-func (r *recorder) moved(body, answer []byte, began, ended Moment) {
+func (r *recorder) moved(body, answer []byte, began, ended Moment, redrives bool) {
 	var in struct {
 		QueueURL string `json:"QueueUrl"`
 		Entries  []struct {
@@ -128,7 +162,7 @@ func (r *recorder) moved(body, answer []byte, began, ended Moment) {
 		for _, e := range in.Entries {
 			if e.ID == ok.ID {
 				c, mark := contentOf(e.MessageBody, e.MessageGroupID, e.MessageAttributes)
-				r.Moves = append(r.Moves, Move{Mark: mark, Queue: path.Base(in.QueueURL), MessageID: ok.MessageID, Content: c, Began: began, Ended: ended})
+				r.Moves = append(r.Moves, Move{Mark: mark, Queue: path.Base(in.QueueURL), MessageID: ok.MessageID, Content: r.seen(mark, c), Began: began, Ended: ended, Redriven: redrives})
 			}
 		}
 	}
@@ -168,6 +202,19 @@ func number(s string, otherwise int) int {
 	return otherwise
 }
 
+// got records what the worker is about to get.
+func (r *recorder) got(inv local.Invocation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range inv.Records {
+		mark := ""
+		if a, ok := m.MessageAttributes[markName]; ok && a.StringValue != nil {
+			mark = *a.StringValue
+		}
+		r.receipts[m.ReceiptHandle] = Delete{Receipt: m.ReceiptHandle, Mark: mark, MessageID: m.MessageId}
+	}
+}
+
 // answered records an answer of the worker. kills says that it will not reach Lambda.
 func (r *recorder) answered(inv local.Invocation, kills bool) {
 	ids := make([]string, len(inv.Records))
@@ -190,10 +237,14 @@ func (r *recorder) answered(inv local.Invocation, kills bool) {
 		}
 		c, mark := contentOf(m.Body, m.Attributes["MessageGroupId"], attributes)
 		r.Deliveries = append(r.Deliveries, Delivery{
-			Mark: mark, MessageID: m.MessageId, Receipt: m.ReceiptHandle, Content: c,
+			Mark: mark, MessageID: m.MessageId, Receipt: m.ReceiptHandle, Content: r.seen(mark, c),
 			Answered: at, Acknowledged: !kills && slices.Contains(confirmed, m.MessageId),
 		})
+		if !kills {
+			delete(r.receipts, m.ReceiptHandle)
+		}
 	}
+	r.count.Add(int64(len(inv.Records)))
 }
 
 func must(err error) {

@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"acklast"
 	"acklast/internal/awsclient"
@@ -35,19 +33,45 @@ import (
 )
 
 var (
-	seedFlag     = flag.Uint64("soak.seed", 0, "the seed of the load and of the faults; 0 takes a new one")
-	durationFlag = flag.Duration("soak.duration", 5*time.Second, "how long load and faults go on")
-	oldFlag      = flag.String("soak.old", "", "the compiled worker of an earlier version, which then runs beside this one")
+	seedFlag       = flag.Uint64("soak.seed", 0, "the seed of the load and of the faults; 0 takes a new one")
+	durationFlag   = flag.Duration("soak.duration", 5*time.Second, "how long load and faults go on")
+	deliveriesFlag = flag.Int64("soak.deliveries", 0, "if set, load and faults go on until so many deliveries were answered")
+	oldFlag        = flag.String("soak.old", "", "the compiled worker of an earlier version, which then runs beside this one")
 )
 
 const (
 	rooms    = 5
 	capacity = 1_000_000
-	// backlog is how many messages may wait on the lanes before the load pauses.
-	backlog = 300
 	// drainAtMost ends a run whose lanes never run dry.
 	drainAtMost = 10 * time.Minute
 )
+
+// size is what a run's length decides.
+type size struct {
+	// processes is how many run the worker, backlog how many messages may wait on the lanes before the load pauses.
+	processes, backlog int
+	// pause is the longest time between two faults, planning that between two plans, and outage the longest outage.
+	pause, planning, outage time.Duration
+	// killEvery is the least number of answers between two that are lost together with their process.
+	killEvery int64
+	// redrives and schedules say that the run has them: each takes longer than a short run does.
+	redrives, schedules bool
+	// copies says that most jobs are sent many times, and few can never succeed, so that the DLQ stays small.
+	copies bool
+}
+
+func sized() size {
+	s := size{processes: 3, backlog: 300, pause: 600 * time.Millisecond, planning: 3 * time.Second, outage: 3500 * time.Millisecond, killEvery: 20}
+	s.redrives, s.schedules = *durationFlag >= 20*time.Second, *durationFlag >= time.Minute
+	if *durationFlag >= 10*time.Minute || *deliveriesFlag > 0 {
+		s.outage = 75 * time.Second
+	}
+	if *deliveriesFlag > 0 {
+		s.processes, s.backlog, s.pause, s.planning, s.killEvery = 6, 2000, 4*time.Second, 30*time.Second, 200
+		s.redrives, s.schedules, s.copies = true, true, true
+	}
+	return s
+}
 
 // run is one soak: a stack, its load, its faults and its record.
 type run struct {
@@ -68,28 +92,44 @@ type run struct {
 	settings  topology.Settings
 	redriver  string
 	stack     string
+	size      size
 	n         int
-	injected  map[string]int
-	plans     []string
+	// clocks is the folder of the files that step clocks.
+	clocks string
+	// pending are messages of the sender that wait for their batch.
+	pending  []sending
+	injected map[string]int
+	governance
 	// rules remove what the provider does wrong.
 	rules []func()
 }
 
 func TestSoak(t *testing.T) {
 	seed := cmp.Or(*seedFlag, rand.Uint64())
-	t.Logf("seed %d, %v: repeat with make soak SOAK_SEED=%d SOAK_DURATION=%v", seed, *durationFlag, seed, *durationFlag)
+	again, ctx, stop := fmt.Sprintf("SOAK_DURATION=%v", *durationFlag), t.Context(), func() {}
+	if *deliveriesFlag > 0 {
+		again = fmt.Sprintf("SOAK_DELIVERIES=%d", *deliveriesFlag)
+	} else {
+		ctx, stop = context.WithTimeout(ctx, *durationFlag)
+	}
+	defer stop()
+	// An interrupt ends the load, and what was recorded until then is checked.
+	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
+	defer cancel()
+	t.Logf("seed %d: repeat with make soak SOAK_SEED=%d %s", seed, seed, again)
 	r := start(t, seed)
 	began := time.Now()
-	ctx, stop := context.WithTimeout(t.Context(), *durationFlag)
-	defer stop()
 	var others sync.WaitGroup
 	others.Go(func() { r.harm(ctx, rand.New(rand.NewPCG(seed, 1))) })
-	if *durationFlag >= 20*time.Second { // a redrive's run takes longer than a short soak
-		others.Go(func() { r.govern(ctx, rand.New(rand.NewPCG(seed, 2))) })
+	if r.size.redrives {
+		others.Go(func() { r.govern(ctx, rand.New(rand.NewPCG(seed, 2)), "ada", "bea", "cy") })
+		others.Go(func() { r.govern(ctx, rand.New(rand.NewPCG(seed, 3)), "bea", "cy", "ada") })
 	}
 	others.Go(func() { r.look(ctx) })
+	others.Go(func() { r.progress(ctx, cancel) })
 	r.load(ctx)
 	others.Wait()
+	t.Logf("%v: load and faults end after %d deliveries", time.Since(began).Round(time.Second), r.record.count.Load())
 	r.mend()
 	r.drain()
 	h := r.finish()
@@ -99,15 +139,18 @@ func TestSoak(t *testing.T) {
 			acknowledged++
 		}
 	}
-	t.Logf("%v: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d schedules, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted; faults: %v",
-		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Schedules), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), r.injected)
+	t.Logf("%v until everything was read: %d messages sent, %d deliveries answered, %d acknowledged, %d moves, %d schedules, %d entry writes, %d entries, %d on the DLQ, %d runs, %d accepted, switch thrown %d times, %d plans approved; faults: %v",
+		time.Since(began).Round(time.Second), len(h.Sent), len(h.Deliveries), acknowledged, len(h.Moves), len(h.Schedules), len(h.Writes), len(h.Entries), len(h.DLQ), len(h.Runs), len(h.Accepted), len(h.Thrown), len(h.Approvals), r.injected)
 	if len(h.Deliveries) < len(h.Sent)/2 || len(h.Writes) == 0 || len(h.Accepted) == 0 {
 		t.Error("the record is too small to prove anything")
 	}
-	if *durationFlag >= time.Minute && len(h.Schedules) == 0 {
+	if r.size.schedules && len(h.Schedules) == 0 {
 		t.Error("no schedule was recorded")
 	}
-	for i, v := range Check(h) {
+	checking := time.Now()
+	found := Check(h)
+	t.Logf("checked in %v", time.Since(checking).Round(time.Millisecond))
+	for i, v := range found {
 		if i == 20 {
 			t.Error("and more")
 			break
@@ -131,23 +174,25 @@ func build(t *testing.T, pkg, name string) string {
 
 func start(t *testing.T, seed uint64) *run {
 	t.Helper()
-	r := &run{T: t, random: rand.New(rand.NewPCG(seed, 0)), settings: topology.Scaled(), injected: map[string]int{}}
+	r := &run{T: t, random: rand.New(rand.NewPCG(seed, 0)), settings: topology.Scaled(), injected: map[string]int{}, size: sized()}
 	r.stack = fmt.Sprintf("soak-%08x", rand.Uint32())
 	r.redriver = topology.NamesOf(r.stack).RedriveFunction
+	r.record.sent, r.record.receipts, r.record.Approvals = map[string]Content{}, map[string]Delete{}, map[string][]string{}
+	r.record.onDLQ = map[string]string{}
 	r.record.ledgerTable = topology.NamesOf(r.stack).LedgerTable
 	numbers := topology.ScaledRedrive()
 	env, err := local.Start(t.Context(), local.Config{
-		Kinds: acklast.Describe(kinds.All()...), Stack: r.stack, Settings: r.settings, Grace: time.Second, Processes: 3,
-		WorkerBinary: workers(t),
+		Kinds: acklast.Describe(kinds.All()...), Stack: r.stack, Settings: r.settings, Grace: time.Second, Processes: r.size.processes,
+		WorkerBinary: r.workers(),
 		Provider:     fakeprovider.Options{LooksUp: true},
 		WorkerEndpoint: func(endpoint string) string {
 			r.faults = faults.New(endpoint)
-			r.faults.Tap(r.record.tap())
+			r.faults.Tap(r.record.tap(false))
 			return r.faults.URL()
 		},
 		SchedulerEndpoint: func(endpoint string) string {
 			r.scheduler = faults.New(endpoint)
-			r.scheduler.Tap(r.record.tap())
+			r.scheduler.Tap(r.record.tap(false))
 			return r.scheduler.URL()
 		},
 		Functions: []local.Function{{
@@ -157,7 +202,7 @@ func start(t *testing.T, seed uint64) *run {
 			},
 			EndpointFor: func(endpoint string) string {
 				r.between = faults.New(endpoint)
-				r.between.Tap(r.record.tap())
+				r.between.Tap(r.record.tap(true))
 				return r.between.URL()
 			},
 		}},
@@ -186,172 +231,25 @@ func start(t *testing.T, seed uint64) *run {
 	return r
 }
 
-// workers is the worker's binary. With an earlier version given, about every second process is of that version, and
-// changes it when it is started again.
-func workers(t *testing.T) string {
-	t.Helper()
-	binary := build(t, "./internal/soak/testdata/worker", "bootstrap")
-	if *oldFlag == "" {
-		return binary
-	}
-	old, err := filepath.Abs(*oldFlag)
-	must(err)
-	both := filepath.Join(t.TempDir(), "bootstrap")
-	must(os.WriteFile(both, fmt.Appendf(nil, "#!/bin/sh\n[ $(($$ %% 2)) = 0 ] && exec %q\nexec %q\n", old, binary), 0o700))
-	return both
-}
-
 func room(i int) string { return fmt.Sprintf("room-%d", i) }
 
-// producer is the stack's client, except that the run marks and records its messages.
-type producer struct {
-	*acklast.Client
-	r *run
-}
-
-func (p producer) Send(_ context.Context, m acklast.Message) error {
-	body, err := m.Body()
-	must(err)
-	p.r.send(message{body: body, delay: time.Until(m.NotBefore)})
-	return nil
-}
-
-type message struct {
-	body, key string
-	poison    bool
-	delay     time.Duration
-}
-
-// send sends a message with a mark, and records it.
-func (r *run) send(m message) {
-	r.n++
-	mark := "mark-" + strconv.Itoa(r.n)
-	attributes := map[string]sqstypes.MessageAttributeValue{
-		markName: {DataType: aws.String("String"), StringValue: &mark},
-		"weight": {DataType: aws.String("Number.kg"), StringValue: aws.String("0.50")},
-		"bytes":  {DataType: aws.String("Binary"), BinaryValue: []byte{0, 255, 1}},
-	}
-	content := Content{Body: m.body, Attributes: map[string]string{markName: "String/" + mark, "weight": "Number.kg/0.50", "bytes": "Binary/AP8B"}}
-	if m.delay > 30*time.Second { // what is scheduled cannot have binary attributes
-		delete(attributes, "bytes")
-		delete(content.Attributes, "bytes")
-	}
-	s := Sent{Mark: mark, Content: content, Key: m.key, Poison: m.poison}
-	if e, err := job.Decode([]byte(m.body)); err == nil && !m.poison {
-		s.Digest, err = job.Digest(e.Payload, nil)
-		must(err)
-		var p struct{ ReservationID, CommandID string }
-		if s.Key == "" {
-			must(json.Unmarshal(e.Payload, &p))
-			if p.ReservationID != "" {
-				s.Key = "reservation.expire/" + p.ReservationID + "/" + p.CommandID
-			}
+// progress says now and then how far the run is, and ends a run that has enough deliveries.
+func (r *run) progress(ctx context.Context, enough func()) {
+	said := time.Now()
+	for ctx.Err() == nil {
+		n := r.record.count.Load()
+		if *deliveriesFlag > 0 && n >= *deliveriesFlag {
+			enough()
+			return
 		}
-	}
-	delay := int32(0)
-	if m.delay > 0 && r.random.IntN(2) == 0 { // the others arrive early
-		delay = int32(min(m.delay.Seconds(), 900))
-	}
-	url := r.env.QueueURLs().Source
-	out, err := r.api.SendMessage(r.Context(), &sqs.SendMessageInput{QueueUrl: &url, MessageBody: &m.body, MessageAttributes: attributes, DelaySeconds: delay})
-	must(err)
-	s.MessageID, s.At = *out.MessageId, 0
-	r.record.mu.Lock()
-	r.record.Sent = append(r.record.Sent, s)
-	r.record.mu.Unlock()
-}
-
-// load sends jobs of all sorts until ctx ends.
-func (r *run) load(ctx context.Context) {
-	for i := 0; ctx.Err() == nil; i++ {
-		if i%20 == 0 {
-			for ctx.Err() == nil && r.depth(job.Source)+r.depth(job.Recovery) > backlog {
-				time.Sleep(20 * time.Millisecond)
-			}
+		if time.Since(said) > time.Minute {
+			r.Logf("%s: %d deliveries, %d on the DLQ", time.Now().Format(time.TimeOnly), n, r.depth(job.DLQ))
+			said = time.Now()
 		}
-		r.one(i)
-	}
-}
-
-func (r *run) depth(q job.Queue) int {
-	d, err := r.queues.Depth(r.Context(), q)
-	must(err)
-	return d.Total()
-}
-
-func (r *run) one(i int) {
-	id := fmt.Sprintf("r-%d", i)
-	hold := func(ahead time.Duration) reservation.Hold {
-		return reservation.Hold{
-			Payload:   reservation.Payload{ReservationID: id, CommandID: "c", ResourceID: room(r.random.IntN(rooms)), Units: int64(1 + r.random.IntN(3))},
-			ExpiresAt: time.Now().Add(ahead).Truncate(time.Millisecond),
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
 		}
-	}
-	place := func(h reservation.Hold) {
-		// The job may be faster than its producer, and then takes the hold back.
-		_ = r.desk.Hold(r.Context(), h)
-	}
-	switch kind := r.random.IntN(100); {
-	case kind < 30:
-		place(hold(0))
-	case kind < 45:
-		h := hold(0)
-		place(h)
-		body, err := h.Job().Body()
-		must(err)
-		for range 1 + r.random.IntN(19) {
-			r.send(message{body: body})
-		}
-	case kind < 50:
-		h := hold(2 * time.Second)
-		place(h)
-		_ = r.desk.Confirm(r.Context(), h.ReservationID, h.CommandID)
-	case kind < 60:
-		place(hold(time.Duration(500+r.random.IntN(4000)) * time.Millisecond))
-	case kind < 61 && *durationFlag >= time.Minute: // they are scheduled, and a short run would wait for them
-		place(hold(time.Duration(35+r.random.IntN(20)) * time.Second))
-	case kind < 63:
-		r.send(message{body: []string{"", "{", `{"kind":"reservation.expire","payload":{}}`, `{"kind":7}`, "\x1b[31m"}[1+r.random.IntN(4)], key: ""})
-	case kind < 65:
-		body, err := hold(0).Job().Body() // without its reservation
-		must(err)
-		r.send(message{body: body})
-	case kind < 66 && *oldFlag == "" && r.random.IntN(10) == 0: // an earlier version does not know the kind
-		r.send(message{body: `{"kind":"test.poison","payload":{"id":"` + id + `"}}`, key: "test.poison/" + id, poison: true})
-	default:
-		r.remind(id)
-	}
-}
-
-func (r *run) remind(id string) {
-	p := reminder.Payload{
-		ReminderID: id, SubscriptionID: "s-" + id, Channel: reminder.Email, Template: "renewal", TemplateVersion: "v1",
-		Recipient: "to-" + id, Plan: "pro", RenewsAt: time.Now().Add(72 * time.Hour).Truncate(time.Millisecond),
-		ExpiresAt: time.Now().Add(time.Hour).Truncate(time.Millisecond),
-	}
-	s := reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}
-	copies := 1
-	switch kind := r.random.IntN(20); {
-	case kind < 5:
-		copies = 2 + r.random.IntN(4)
-	case kind < 6:
-		s.Plan = "basic"
-	case kind < 7:
-		p.ExpiresAt = time.Now().Add(-time.Second).Truncate(time.Millisecond)
-	}
-	must(r.subs.Put(r.Context(), s))
-	key, err := p.Key()
-	must(err)
-	body, err := p.Job(time.Time{})
-	must(err)
-	for range copies {
-		r.send(message{body: body, key: key})
-	}
-	if r.random.IntN(30) == 0 {
-		p.Recipient = "another"
-		body, err := p.Job(time.Time{})
-		must(err)
-		r.send(message{body: body, key: key})
 	}
 }
 
@@ -372,18 +270,18 @@ func (r *run) drain() {
 func (r *run) finish() History {
 	ctx := r.Context()
 	h := &r.record.History
-	for _, plan := range r.plans {
-		r.complete(plan)
-	}
+	r.settle()
 	r.drain()
 	h.Accepted, h.Entries, h.Waiting, h.Balances = map[string]int{}, map[string]Entry{}, map[string]bool{}, map[string]Balance{}
 	for _, a := range r.env.Provider().Accepted("") {
 		h.Accepted[a.Key]++
 	}
+	read := map[string]bool{"": true}
 	for _, s := range h.Sent {
-		if _, known := h.Entries[s.Key]; known || s.Key == "" {
+		if read[s.Key] {
 			continue
 		}
+		read[s.Key] = true
 		e, err := r.ledger.Get(ctx, s.Key)
 		must(err)
 		if e.Version > 0 {

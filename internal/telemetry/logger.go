@@ -3,7 +3,9 @@ package telemetry
 import (
 	"io"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The top-level keys that Lambda's JSON log format reads. A line without a valid level and
@@ -46,6 +48,7 @@ func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
 }
 
 func forLambda(groups []string, a slog.Attr) slog.Attr {
+	a.Value = shown(a.Value)
 	if len(groups) > 0 {
 		return a
 	}
@@ -64,6 +67,48 @@ func forLambda(groups []string, a slog.Attr) slog.Attr {
 		a.Key = keyMessage
 	}
 	return a
+}
+
+// shown is a value of which no text can control the terminal of a person who reads the log. JSON escapes only the
+// control characters below U+0020.
+func shown(v slog.Value) slog.Value {
+	switch v.Kind() {
+	case slog.KindString:
+		if strings.ContainsFunc(v.String(), controls) {
+			return slog.StringValue(harmless(v.String()))
+		}
+	case slog.KindAny:
+		if err, ok := v.Any().(error); ok {
+			return slog.AnyValue(shownError{err})
+		}
+	}
+	return v
+}
+
+// shownError cleans its text when it is asked for it, since slog then expects a panic.
+type shownError struct{ err error }
+
+func (e shownError) Error() string { return harmless(e.err.Error()) }
+
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if controls(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
+}
+
+// controls says whether a character moves a terminal's cursor or turns the direction of the text around it. Line
+// feeds and tabs, which stacks have, are escaped by JSON.
+func controls(r rune) bool {
+	switch {
+	case r < 0x7F:
+		return false
+	case r < 0xA0:
+		return true
+	}
+	return r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 || r == 0x200E || r == 0x200F
 }
 
 // levelName returns Lambda's name of a level. slog would write a level between two names as

@@ -3,10 +3,12 @@ package telemetry_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"acklast/internal/telemetry"
 )
@@ -85,5 +87,19 @@ func TestKeysAreFixed(t *testing.T) {
 		if got != want {
 			t.Errorf("a key is %q, want %q", got, want)
 		}
+	}
+}
+
+// JSON leaves some characters as they are that a terminal obeys.
+func TestNoTextOfALineControlsATerminal(t *testing.T) {
+	const text = "a\x7f\u0085\u009b2J\u202e\u2066b\x1b[31m\n ünïcode"
+	var out bytes.Buffer
+	log := telemetry.NewLogger(&out, 0)
+	log.Info("plain", "text", text, "error", errors.New(text), slog.Group("group", "text", text))
+	if got := strings.TrimSuffix(out.String(), "\n"); strings.ContainsFunc(got, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }) {
+		t.Errorf("the line controls a terminal: %q", got)
+	}
+	if n := strings.Count(out.String(), "ünïcode"); n != 3 {
+		t.Errorf("%d texts of 3 kept the letters: %s", n, out.String())
 	}
 }

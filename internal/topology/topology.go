@@ -70,6 +70,20 @@ type Names struct {
 // DefaultStack is the stack name when none is given.
 const DefaultStack = "acklast"
 
+// MaxStack is the longest name of a stack, so that every name made of it is within AWS's limits.
+const MaxStack = 39
+
+// ValidStack says whether a name can be a stack's: it begins with a letter and has letters, digits and hyphens.
+func ValidStack(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || (c < '0' || c > '9') && c != '-') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxStack
+}
+
 // IsolatedIndex is the ledger's index of isolated entries. Entries that are not isolated are not in it.
 const IsolatedIndex = "isolated"
 

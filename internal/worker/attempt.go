@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -55,7 +57,7 @@ func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Con
 		defer func() {
 			if p := recover(); p != nil {
 				h.log.Error("panic", telemetry.KeyMessageID, steps[0].ID, telemetry.KeyStack, string(debug.Stack()))
-				returned <- outcome{panicked: fmt.Errorf("panic: %v", p)}
+				returned <- outcome{panicked: panicError(p)}
 			}
 		}()
 		returned <- outcome{results: run(ctx)}
@@ -73,6 +75,11 @@ func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Con
 			return o.results, nil
 		}
 	}
+	for i := range o.results {
+		for _, s := range steps { // a batch's error may quote any of its jobs
+			o.results[i].Err = s.read.Kind.Hide(s.Envelope.Payload, o.results[i].Err)
+		}
+	}
 	for i, result := range o.results {
 		var classified *job.Failure
 		switch {
@@ -84,6 +91,34 @@ func (h *Handler) timed(ctx context.Context, steps []*step, run func(context.Con
 		}
 	}
 	return o.results, o.panicked
+}
+
+// panicError says of which type a panic's value was and which function panicked. Its text may quote the payload, so
+// only the runtime's own is kept. It must be called by a deferred function.
+func panicError(p any) error {
+	var own runtime.Error
+	if err, ok := p.(error); ok && errors.As(err, &own) {
+		return fmt.Errorf("panic: %w", own)
+	}
+	return fmt.Errorf("panic with a %T in %s; its text may quote the payload, so it is not kept", p, panicking())
+}
+
+// panicking names the function that panicked, and its line.
+func panicking() string {
+	var counters [64]uintptr
+	frames := runtime.CallersFrames(counters[:runtime.Callers(1, counters[:])])
+	panicked := false
+	for {
+		frame, more := frames.Next()
+		switch {
+		case panicked:
+			return fmt.Sprintf("%s, line %d", path.Base(frame.Function), frame.Line)
+		case frame.Function == "runtime.gopanic":
+			panicked = true
+		case !more:
+			return "an unknown function"
+		}
+	}
 }
 
 // attemptContext takes its deadline from the handler's clock, which the kind's code uses too.

@@ -38,7 +38,7 @@ func (h *Handler) readPayload(s *step) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
-			h.isolateAlone(s, &job.Failure{Class: job.ClassUnknown, Err: fmt.Errorf("panic while reading the payload: %v", p)}, "")
+			h.isolateAlone(s, &job.Failure{Class: job.ClassUnknown, Err: fmt.Errorf("while the payload was read: %w", panicError(p))}, "")
 			ok = false
 		}
 	}()

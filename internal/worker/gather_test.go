@@ -159,7 +159,7 @@ func TestAPanicWhileNamingIsIsolatedAtOnce(t *testing.T) {
 	b.all(b.record("m1", body("a-1")), b.record("m2", body("panic")), b.record("m3", body("a-2")))
 	m := b.last(job.DLQ, 1).Message.Memory
 	equal(b, m.Class, job.ClassUnknown, "the memory's class")
-	contains(b, m.Error, "no name", "the memory's error")
+	contains(b, m.Error, "panic with a string in worker_test.newTogether", "the memory's error")
 }
 
 // A group's attempt has an end, like any other. If it hangs, each of its jobs has a failed attempt.

@@ -277,7 +277,7 @@ func (h *Handler) begin(ctx context.Context, s *step) {
 // recover turns a panic of our own code into a delivery that is left. It must be deferred.
 func (s *step) recover(log *slog.Logger) {
 	if p := recover(); p != nil {
-		s.leave(fmt.Errorf("panic: %v", p))
+		s.leave(panicError(p))
 		log.Error("panic", telemetry.KeyMessageID, s.ID, telemetry.KeyStack, string(debug.Stack()))
 	}
 }

@@ -435,7 +435,7 @@ func TestAPanicIsAFailedAttempt(t *testing.T) {
 	b.all(b.record("m1", body("1")), b.record("m2", body("2")))
 	equal(b, b.ledger.entries["test/2"].Attempts, 1, "the entry's number of attempts")
 	equal(b, b.ledger.entries["test/2"].LastClass, job.ClassUnknown, "the entry's last class")
-	contains(b, b.ledger.entries["test/2"].LastError, "poison", "the entry's last error")
+	contains(b, b.ledger.entries["test/2"].LastError, "panic with a string in worker_test.TestAPanicIsAFailedAttempt", "the entry's last error")
 	if e := b.ledger.entries["test/1"]; e.Status != ledger.Done {
 		t.Errorf("the other record is %s", e.Status)
 	}
@@ -467,7 +467,7 @@ func TestAPanicWhileReadingIsIsolatedAtOnce(t *testing.T) {
 	b.Kinds = job.NewCatalogue(k)
 	b.one(b.record("m1", body("1")))
 	equal(b, b.last(job.DLQ, 1).Message.Memory.Class, job.ClassUnknown, "the memory's class")
-	contains(b, b.last(job.DLQ, 1).Message.Memory.Error, "bad check", "the memory's error")
+	contains(b, b.last(job.DLQ, 1).Message.Memory.Error, "panic with a string in worker_test.TestAPanicWhileReading", "the memory's error")
 }
 
 func TestNothingStartsWithTooLittleTime(t *testing.T) {

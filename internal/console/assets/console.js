@@ -12,11 +12,17 @@ function draw(place) {
   const table = document.getElementById("values-" + place.dataset.plot);
   if (!table || !window.uPlot) return;
   const names = [...table.tHead.rows[0].cells].slice(1).map((c) => c.textContent);
-  const rows = [...table.tBodies[0].rows].reverse();
-  const data = [rows.map((r) => Date.parse(r.querySelector("time").dateTime) / 1000)];
+  // A row is of a time of day, or of a time since a beginning in seconds.
+  const since = place.dataset.first === "after";
+  const at = (r) => since ? Number(r.cells[0].dataset.seconds) : Date.parse(r.querySelector("time").dateTime) / 1000;
+  const rows = [...table.tBodies[0].rows].sort((a, b) => at(a) - at(b));
+  const data = [rows.map(at)];
   names.forEach((_, i) => data.push(rows.map((r) => Number(r.cells[i + 1].textContent))));
   const two = (n) => String(n).padStart(2, "0");
   const clock = (s) => { const d = new Date(s * 1000); return two(d.getUTCHours()) + ":" + two(d.getUTCMinutes()); };
+  const long = (s) => (s < 120 ? [s, "s"] : s < 7200 ? [s / 60, "min"] : [s / 3600, "h"]);
+  const after = (s) => { const [n, unit] = long(s); return Number(n.toFixed(1)) + " " + unit; };
+  const words = since ? after : clock;
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
   const old = plots.get(place.dataset.plot);
   if (old) old.destroy();
@@ -24,9 +30,9 @@ function draw(place) {
     width: Math.max(240, place.clientWidth), height: 210,
     legend: { markers: { width: 3, dash: (_, i) => ["solid", "dashed", "dotted", "double"][(i - 1) % 4] } },
     cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.08)] } },
-    series: [{ label: "UTC", value: (_, s) => (s == null ? "" : clock(s)) }, ...names.map((label, i) => ({ label, stroke: colour(styles[i % styles.length][0]), dash: styles[i % styles.length][1], width: 2, points: { show: rows.length < 40 }, value: (_, v) => (v == null ? "" : String(v)) }))],
-    axes: [{ ...axis, space: 70, values: (_, times) => times.map(clock) }, { ...axis, size: 46 }],
+    scales: { x: { time: !since }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.08)] } },
+    series: [{ label: since ? "after" : "UTC", value: (_, s) => (s == null ? "" : words(s)) }, ...names.map((label, i) => ({ label, stroke: colour(styles[i % styles.length][0]), dash: styles[i % styles.length][1], width: 2, points: { show: rows.length < 40 }, value: (_, v) => (v == null ? "" : String(v)) }))],
+    axes: [{ ...axis, space: 70, values: (_, times) => times.map(words) }, { ...axis, size: 46 }],
   }, data, place);
   plots.set(place.dataset.plot, chart);
   place.chart = chart;
