@@ -283,7 +283,8 @@ func (s *story) crashedAgain(run string) bool {
 		e := s.entry(j.key)
 		if e.Run == run && e.Status == ledger.Pending && !slices.ContainsFunc(s.queues[job.DLQ], func(m *message) bool {
 			of := s.letters[m.mark()]
-			return of != nil && of.key == j.key && m.memory().Class == job.Crashed
+			memory := m.memory() // none if the message has no room for it
+			return of != nil && of.key == j.key && (memory.Class == job.Crashed || memory.Class == "" && s.poison(of.mark))
 		}) {
 			return false
 		}
