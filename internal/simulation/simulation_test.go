@@ -86,7 +86,9 @@ func TestSeedsThatFailedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n++
+		if n++; n > 1 && raceDetector {
+			break // make test plays all of them without it as well
+		}
 		check(t, seed)
 	}
 	if n == 0 {
