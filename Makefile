@@ -59,9 +59,14 @@ soak: ## Run a mixed load under mixed faults and check its record (SOAK_DURATION
 	$(GO) test ./internal/soak -run '^TestSoak$$' -count 1 -v -timeout 24h -args -soak.seed=$${SOAK_SEED:-0} -soak.duration=$${SOAK_DURATION:-5m} -soak.deliveries=$${SOAK_DELIVERIES:-0}
 
 .PHONY: simulate
-simulate: ## Play the worker, an effect and the redrive in virtual time (SEEDS=2000, SIM_SEED=0 takes a new one)
-	$(GO) test ./internal/worker -run '^TestConsumer$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
-	$(GO) test ./internal/effect -run '^TestNeverTwice$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000} -rapid.seed=$${SIM_SEED:-0}
+simulate: ## Play the whole system in virtual time, then its parts (SEEDS=2000; SIM_SEED plays one story of the whole)
+	$(GO) test ./internal/simulation -run '^TestSimulation$$' -count 1 -v -timeout 10h -args -simulation.from=0 -simulation.seed=$${SIM_SEED:-0} -simulation.seeds=$${SEEDS:-2000}
+	@[ "$${SIM_SEED:-0}" != 0 ] || $(MAKE) --no-print-directory simulate-parts
+
+.PHONY: simulate-parts
+simulate-parts: ## Play the worker, an effect and the redrive in virtual time, each with fakes of its own (SEEDS=2000)
+	$(GO) test ./internal/worker -run '^TestConsumer$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000}
+	$(GO) test ./internal/effect -run '^TestNeverTwice$$' -count 1 -v -timeout 10h -rapid.checks=$${SEEDS:-2000}
 	$(GO) test ./internal/redrive -run '^TestWhatARunSaysIsTrue$$' -count 1 -timeout 10h -args -redrive.seeds=$${SEEDS:-2000}
 
 .PHONY: mutants

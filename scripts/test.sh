@@ -49,7 +49,7 @@ whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
 packages() {
 	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
-		nice -n 10 "$go" test ./internal/worker ./internal/redrive # memory tests, and all stories and seeds, without the race detector's own costs
+		nice -n 10 "$go" test ./internal/worker ./internal/redrive ./internal/simulation # memory tests, and all stories and seeds, without the race detector's own costs
 }
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && GOGC=400 nice -n 10 "$go" test -timeout 20m ./infra/...; } # templates are garbage: collect it less often
 

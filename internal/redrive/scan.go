@@ -116,8 +116,10 @@ func (h *held) releaseBut(ctx context.Context, kept map[string]bool) {
 	h.each(all, func(list []job.Message) error { return h.queues.Release(ctx, job.DLQ, list) })
 }
 
-// each makes calls for ten messages each, side by side.
+// each makes calls for ten messages each, side by side. The same messages are always in the same calls, so that a
+// simulation can be repeated.
 func (h *held) each(all []job.Message, call func([]job.Message) error) {
+	slices.SortFunc(all, func(a, b job.Message) int { return cmp.Compare(a.ID, b.ID) })
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
 	for list := range slices.Chunk(all, batch) {

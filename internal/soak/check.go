@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Violation is one broken promise.
@@ -124,7 +125,10 @@ func (c *checker) unchanged() {
 // acknowledged checks that each acknowledgement follows the commit of the job, or the confirmed hand-over of that
 // message. A hand-over before the message existed was another message's.
 func (c *checker) acknowledged() {
-	created := map[string]Moment{}
+	created := maps.Clone(c.Created)
+	if created == nil {
+		created = map[string]Moment{}
+	}
 	for _, s := range c.Sent {
 		created[s.MessageID] = s.At
 	}
@@ -146,10 +150,7 @@ func (c *checker) acknowledged() {
 			deliveries = append(deliveries, Delivery{Mark: d.Mark, MessageID: d.MessageID, Receipt: d.Receipt})
 		}
 	}
-	scheduled := map[string][]Schedule{}
-	for _, s := range c.Schedules {
-		scheduled[s.Mark] = append(scheduled[s.Mark], s)
-	}
+	scheduled := c.scheduled()
 	for _, d := range deliveries {
 		at, early := deleted[d.Receipt]
 		if !early {
@@ -161,7 +162,7 @@ func (c *checker) acknowledged() {
 		s := c.sent[d.Mark]
 		between := func(began, ended Moment) bool { return began >= created[d.MessageID] && ended < at }
 		if slices.ContainsFunc(c.moves[d.Mark], func(m Move) bool { return between(m.Began, m.Ended) }) ||
-			slices.ContainsFunc(scheduled[d.Mark], func(s Schedule) bool { return between(s.Began, s.Ended) }) {
+			slices.ContainsFunc(scheduled[s.job()], func(s Schedule) bool { return between(s.Began, s.Ended) }) {
 			continue
 		}
 		if s.Digest == c.Entries[s.Key].Digest && slices.ContainsFunc(c.writes[s.Key], func(w Write) bool { return w.Final && w.Ended < at }) {
@@ -169,6 +170,20 @@ func (c *checker) acknowledged() {
 		}
 		c.broken(AckLast, "message %s of %s (%s) was acknowledged at %d without a commit and without a hand-over", d.MessageID, d.Mark, s.Key, at)
 	}
+}
+
+// jobOf is a job with a payload. Copies of it meet one schedule, which has the message of the first.
+type jobOf struct{ key, digest string }
+
+func (s Sent) job() jobOf { return jobOf{s.Key, s.Digest} }
+
+// scheduled returns the schedules of each job.
+func (c *checker) scheduled() map[jobOf][]Schedule {
+	of := map[jobOf][]Schedule{}
+	for _, s := range c.Schedules {
+		of[c.sent[s.Mark].job()] = append(of[c.sent[s.Mark].job()], s)
+	}
+	return of
 }
 
 // entry checks the writes of one entry.
@@ -221,7 +236,7 @@ func (c *checker) provider() {
 		switch n := c.Accepted[e.ProviderKey]; {
 		case e.Status == "done" && e.Outcome == "sent" && n != 1:
 			c.broken(Once, "%s is sent, but the provider accepted %d", key, n)
-		case e.Final && e.Outcome != "sent" && n > 0:
+		case e.Final && !strings.HasPrefix(e.Outcome, "sent") && n > 0: // people may have decided that it is sent
 			c.broken(Once, "%s ended as %s, but the provider accepted %d", key, e.Outcome, n)
 		}
 	}
@@ -234,9 +249,11 @@ func (c *checker) provider() {
 
 // ends checks that every message led somewhere.
 func (c *checker) ends() {
+	scheduled := c.scheduled()
 	for _, s := range c.Sent {
 		e, ok := c.Entries[s.Key]
-		there := len(c.dlq[s.Mark]) > 0
+		there := len(c.dlq[s.Mark]) > 0 ||
+			s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(copied Schedule) bool { return len(c.dlq[copied.Mark]) > 0 })
 		switch {
 		case there:
 		case c.Waiting[s.Mark] && !e.Final:
@@ -262,11 +279,11 @@ func (c *checker) joined() {
 			c.broken(Innocent, "message %s of %s is on the DLQ as crashed", m.Mark, s.Key)
 		}
 		e, ok := c.Entries[s.Key]
-		if m.FirstID == e.IsolatedFirstID && ok {
+		if ok && (m.FirstID == e.IsolatedFirstID || !m.HasMemory && e.Unmarked) {
 			isolations[s.Key] = true
 		}
 		ofItsOwn := s.Key == "" || m.Cause == "conflict" || m.Class == "crashed" || !m.HasMemory || m.Copy
-		if !ofItsOwn && !e.Isolated && e.Redrives == 0 {
+		if !ofItsOwn && !e.Isolated && e.Redrives == 0 && !e.Decided {
 			c.broken(Joined, "message %s is on the DLQ (%s, %s), but %s is %q", m.Mark, m.Class, m.Cause, s.Key, e.Status)
 		}
 	}

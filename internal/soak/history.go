@@ -22,6 +22,9 @@ type History struct {
 	Removed   []string
 	Schedules []Schedule
 	Writes    []Write
+	// Created tells when messages came to be, by their ids, as far as Sent and Moves do not tell. Such messages are
+	// those that people put back, that a schedule sent, and whose sender got no answer.
+	Created map[string]Moment
 	// Accepted counts the messages that the provider accepted, by provider key.
 	Accepted map[string]int
 	Entries  map[string]Entry
@@ -127,6 +130,10 @@ type Entry struct {
 	// IsolatedFirstID is the first message's id of the delivery that isolated the job.
 	IsolatedFirstID string
 	Scheduled       bool
+	// Unmarked says that the message that was isolated has no room for our attribute, so it does not name itself.
+	Unmarked bool
+	// Decided says that a person's decision ended the job, whose message stays on the DLQ.
+	Decided bool
 }
 
 // OnDLQ is a message on the DLQ at the end.

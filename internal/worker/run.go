@@ -22,21 +22,37 @@ type Operators interface {
 type runs struct {
 	ask   Operators
 	mu    sync.Mutex
-	known map[string]func() (bool, error)
+	known map[string]*reading
 }
 
-func newRuns(ask Operators) *runs { return &runs{ask: ask, known: map[string]func() (bool, error){}} }
+// reading is the answer about a run, known when done is closed.
+type reading struct {
+	done    chan struct{}
+	revoked bool
+	err     error
+}
+
+func newRuns(ask Operators) *runs { return &runs{ask: ask, known: map[string]*reading{}} }
 
 func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
 	r.mu.Lock()
-	one := r.known[run]
-	if one == nil {
-		one = sync.OnceValues(func() (bool, error) { return r.ask.Revoked(ctx, run) })
+	one, asked := r.known[run]
+	if !asked {
+		one = &reading{done: make(chan struct{}), err: errNotRead}
 		r.known[run] = one
 	}
 	r.mu.Unlock()
-	return one()
+	if asked {
+		<-one.done // its reader has a record's time, as this one has
+		return one.revoked, one.err
+	}
+	defer close(one.done)
+	one.revoked, one.err = r.ask.Revoked(ctx, run)
+	return one.revoked, one.err
 }
+
+// errNotRead stays if reading a run panics.
+var errNotRead = errors.New("it was not read")
 
 // checkRun sends a delivery of a revoked run back to the DLQ, if the entry still belongs to that run. So a
 // forged run name has no effect. It returns true when the job may run, else the step has its outcome.

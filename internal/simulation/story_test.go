@@ -1,0 +1,357 @@
+// Package simulation_test plays the whole system in virtual time: the worker, the ledger's and the redrive's stores
+// on a DynamoDB in memory, queues with SQS's rules, EventBridge Scheduler, a provider, and people.
+//
+// One seed is one story. Every call of the system may fail before it is made, succeed without an answer, be made
+// twice, take long, or end the process. After some hours nothing fails any more, and everything is drained. Then the
+// checker of the soak judges the whole record. No case is excused.
+//
+// A seed has to give the same story each time, so no call's fate may depend on the order of calls that run side by
+// side. It is a hash of the seed, of the call and of its time. How long a call takes is such a hash too, so that no two
+// calls end in the same nanosecond, unless they are the same call: those have one fate.
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"acklast/internal/job"
+	"acklast/internal/ledger"
+	"acklast/internal/memdb"
+	"acklast/internal/soak"
+	"acklast/internal/topology"
+	"acklast/internal/worker"
+)
+
+const (
+	storm   = 2 * time.Hour // in which calls fail
+	limit   = 4 * 24 * time.Hour
+	maxSkew = 5 * time.Second // of a process's clock
+	// longestCall is longer than any call takes.
+	longestCall = 2 * time.Minute
+	crowd       = 250 // messages; with more, the calm begins early
+	stack       = "sim"
+)
+
+// story is one run of the simulation.
+type story struct {
+	seed uint64
+	draw *rand.Rand // only before the story begins
+	jobs []*simJob
+	// Of a hundred: calls that fail before they are made, calls without an answer, calls made twice, slow calls,
+	// invocations that die, messages that are delivered again at once, transactions that conflict.
+	fail, lose, twice, slow, die, again, conflict int
+	processes                                     int
+	people                                        bool
+	outages                                       []outage
+	lag                                           time.Duration // of counts
+	inFlight                                      int           // the in-flight limit of the DLQ; 0 is none
+	provider                                      provider
+	config                                        worker.Config
+	ramp                                          int
+
+	began time.Time
+	later sync.WaitGroup // calls under way whose caller gave up, and schedules
+
+	mu        sync.Mutex
+	told      []string
+	serial    int
+	stopped   bool // the calm has begun
+	home      bool // people have gone home
+	db        *memdb.DB
+	client    *dynamodb.Client
+	queues    map[job.Queue][]*message
+	counts    map[job.Queue][]count
+	received  map[job.Queue]soak.Moment // the last receive by a process of the redrive
+	schedules map[string]*alarm
+	firing    int
+	plans     []string
+	deaths    map[string]int      // invocations that died with an open strike, by message
+	ids       map[string][]string // of the messages with a mark
+	letters   map[string]*letter  // by mark
+	handed    map[string][]handed
+	history   soak.History
+	delivered map[string]int // indexes in history.Deliveries, by receipt handle
+	wrong     []string
+}
+
+type outage struct {
+	of         string
+	from, till time.Duration
+}
+
+// service names, for outages.
+const (
+	ofDynamoDB  = "DynamoDB"
+	ofSQS       = "SQS"
+	ofScheduler = "Scheduler"
+	ofProvider  = "provider"
+	ofLambda    = "Lambda"
+)
+
+// newStory draws a story from its seed.
+func newStory(seed uint64) *story {
+	r := rand.New(rand.NewPCG(seed, 15))
+	often := func(most int) int { // mostly seldom: with every fault at once, messages multiply and hide everything else
+		return []int{0, r.IntN(3), r.IntN(3), r.IntN(most)}[r.IntN(4)]
+	}
+	s := &story{
+		seed: seed, draw: r, fail: often(20), lose: often(10), twice: often(8), slow: often(7), die: often(30), again: often(15), conflict: often(20),
+		processes: 1 + r.IntN(3), people: r.IntN(4) > 0, ramp: r.IntN(2),
+	}
+	if r.IntN(2) == 0 {
+		s.lag = time.Duration(r.IntN(60)) * time.Second
+	}
+	if r.IntN(4) == 0 {
+		s.inFlight = 3 + r.IntN(8)
+	}
+	for range r.IntN(3) {
+		from := time.Duration(r.IntN(90)) * time.Minute
+		s.outages = append(s.outages, outage{
+			[]string{ofDynamoDB, ofSQS, ofScheduler, ofProvider}[r.IntN(4)], from, from + time.Duration(1+r.IntN(1200))*time.Second,
+		})
+	}
+	s.provider = newProvider(r)
+	s.config = s.workerConfig(1 + 9*r.IntN(2))
+	s.clear()
+	s.drawJobs()
+	return s
+}
+
+func (s *story) workerConfig(concurrency int) worker.Config {
+	settings := topology.Default()
+	settings.ScheduleFrom = 30 * time.Minute
+	settings.BatchSize = concurrency
+	env := worker.Environment(stack, topology.QueueURLs{Source: "source", Recovery: "recovery", DLQ: "dlq"}, settings)
+	for name, value := range worker.ScheduleEnvironment("arn:aws:iam::1:role/sim", "arn:aws:sqs:us-east-1:1:sim-dlq") {
+		env[name] = value
+	}
+	c, err := worker.ParseConfig(func(name string) string { return env[name] })
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (s *story) clear() {
+	s.queues, s.counts = map[job.Queue][]*message{}, map[job.Queue][]count{}
+	s.ids, s.letters = map[string][]string{}, map[string]*letter{}
+	s.schedules, s.deaths, s.handed, s.delivered = map[string]*alarm{}, map[string]int{}, map[string][]handed{}, map[string]int{}
+	s.received = map[job.Queue]soak.Moment{}
+	s.provider.clear()
+}
+
+// play runs the story in a bubble of virtual time, and returns the broken promises.
+func (s *story) play() []string {
+	s.began = time.Now()
+	s.openTables()
+	s.history = soak.History{Accepted: s.provider.accepted, Created: map[string]soak.Moment{}, Entries: map[string]soak.Entry{}, Waiting: map[string]bool{}, Balances: map[string]soak.Balance{}}
+	s.sendJobs()
+	var running sync.WaitGroup
+	for n := range s.processes {
+		running.Go(func() { s.process(n) })
+	}
+	running.Go(s.operate)
+	running.Wait()
+	s.later.Wait()
+	s.judge()
+	return s.wrong
+}
+
+// now is the moment of the record: the virtual time. No two calls end at the same one.
+func (s *story) now() soak.Moment { return soak.Moment(time.Since(s.began)) + 1 }
+
+// number draws a number from 0 to n-1 for a question that is asked now.
+func (s *story) number(n int, about ...string) int {
+	x := uint64(14695981039346656037) // FNV-1a
+	mix := func(c byte) { x = (x ^ uint64(c)) * 1099511628211 }
+	for i, at := 0, uint64(time.Since(s.began)); i < 64; i += 8 {
+		mix(byte(s.seed >> i))
+		mix(byte(at >> i))
+	}
+	for _, part := range about {
+		for i := range len(part) {
+			mix(part[i])
+		}
+		mix(0)
+	}
+	// FNV leaves the high bits of short texts alike.
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return int(x % uint64(n))
+}
+
+// calm says whether nothing fails from here on. The caller holds the lock.
+func (s *story) calm() bool {
+	s.stopped = s.stopped || time.Since(s.began) >= storm || s.serial > crowd
+	return s.stopped
+}
+
+func (s *story) isCalm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calm()
+}
+
+// tell adds a line to the story. The caller holds the lock.
+func (s *story) tell(format string, args ...any) {
+	s.told = append(s.told, fmt.Sprintf("%16v  ", time.Since(s.began))+fmt.Sprintf(format, args...))
+}
+
+// breaks records a broken promise. The caller holds the lock.
+func (s *story) breaks(format string, args ...any) {
+	s.tell("WRONG: "+format, args...)
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+// rest sleeps for a time that nobody else sleeps for.
+func (s *story) rest(d time.Duration, about ...string) {
+	time.Sleep(d + time.Millisecond + time.Duration(s.number(20_000_000, append(about, "rest")...)))
+}
+
+// life is a process. It may end at any of its calls, before the call or after it.
+type life struct {
+	*story
+	name  string
+	skew  time.Duration
+	left  int // calls until death; -1 is none
+	after bool
+	dead  bool
+	end   context.CancelFunc
+	open  map[string]bool // messages whose strike is not cleared
+}
+
+type lifeKey struct{}
+
+// born returns a process. share is the share of them, in a hundred, that die within the first calls.
+func (s *story) born(ctx context.Context, name string, share, calls int) (*life, context.Context) {
+	l := &life{story: s, name: name, left: -1, open: map[string]bool{}}
+	l.skew = time.Duration(s.number(int(2*maxSkew), name, "skew")) - maxSkew
+	ctx, l.end = context.WithCancel(context.WithValue(ctx, lifeKey{}, l))
+	l.risk(share, calls)
+	return l, ctx
+}
+
+// risk decides at which of the next calls the process dies.
+func (l *life) risk(share, calls int) {
+	l.left = -1
+	if l.number(100, l.name, "death") < share && !l.isCalm() {
+		l.left, l.after = l.number(calls, l.name, "death at"), l.number(2, l.name, "death after") == 1
+	}
+}
+
+func (l *life) clock() time.Time { return time.Now().Add(l.skew) }
+
+// die ends the process. The caller holds the lock.
+func (l *life) die(at string) {
+	if l.dead {
+		return
+	}
+	l.dead = true
+	l.tell("%s dies at %s", l.name, at)
+	for id := range l.open {
+		l.deaths[id]++
+	}
+	l.end()
+}
+
+// noAnswer: the caller got no answer, or a refusal to serve.
+type noAnswer struct{ what string }
+
+func (e *noAnswer) Error() string { return e.what + ": no answer" }
+
+// call makes a call to a service. apply does what the service does; it runs under the lock, at one instant. heard says
+// that the caller gets its answer.
+func (l *life) call(ctx context.Context, service, what string, apply func(heard bool)) error {
+	if ctx.Err() != nil {
+		return &noAnswer{what}
+	}
+	name := l.name + "\x00" + service + "\x00" + what
+	wait := time.Millisecond + time.Duration(l.number(20_000_000, name, "takes"))
+	f := l.number(100, name, "fate")
+	slow := l.number(100, name, "slow")
+	calm := l.isCalm()
+	if slow < l.slow && !calm {
+		wait += time.Duration(slow*slow+1) * time.Second
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	began := time.Now()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		if f%2 == 0 && !calm { // the request is under way, and arrives
+			rest := wait - time.Since(began)
+			l.later.Go(func() {
+				time.Sleep(rest)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.tell("%s: %s %s arrives late", l.name, service, what)
+				apply(false)
+			})
+		}
+		return &noAnswer{what}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.dead:
+		return &noAnswer{what}
+	case l.left == 0:
+		if l.after {
+			apply(false)
+		}
+		l.die(service + " " + what)
+		return &noAnswer{what}
+	}
+	l.left--
+	calm = l.calm()
+	switch {
+	case calm:
+	case l.out(service) || f < l.fail:
+		l.tell("%s: %s %s fails", l.name, service, what)
+		return &noAnswer{what}
+	case f < l.fail+l.lose:
+		l.tell("%s: %s %s has no answer", l.name, service, what)
+		apply(false)
+		return &noAnswer{what}
+	case service != ofProvider && service != ofLambda && f < l.fail+l.lose+l.twice:
+		l.tell("%s: %s %s is made twice", l.name, service, what)
+		apply(false) // the SDK repeats a call without an answer
+	}
+	apply(true)
+	return nil
+}
+
+func (s *story) out(service string) bool {
+	at := time.Since(s.began)
+	for _, o := range s.outages {
+		if o.of == service && at >= o.from && at < o.till {
+			return true
+		}
+	}
+	return false
+}
+
+// struck and cleared follow a message's strikes. The caller holds the lock.
+func (l *life) struck(id string, end int64) {
+	if end == 0 {
+		delete(l.open, id)
+		return
+	}
+	if l.dead {
+		l.deaths[id]++ // at this very call
+	}
+	l.open[id] = true
+}
+
+// poison says whether so many invocations died with one of the messages of this mark that it may be convicted.
+func (s *story) poison(mark string) bool {
+	return slices.ContainsFunc(s.ids[mark], func(id string) bool { return s.deaths[id] >= ledger.ConvictAt })
+}
