@@ -155,14 +155,14 @@ func TestTheDiagramOfStatesIsTrue(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(named)); !slices.Equal(got, slices.Sorted(slices.Values(statuses))) {
 		t.Errorf("the diagram names the states %q, want %q", got, statuses)
 	}
-	real := transitions()
-	for c := range real {
+	allowed := transitions()
+	for c := range allowed {
 		if !drawn[c] {
 			t.Errorf("the rules allow %s, which the diagram has not", c)
 		}
 	}
 	for c := range drawn {
-		if !real[c] {
+		if !allowed[c] {
 			t.Errorf("the diagram has %s, which the rules do not allow", c)
 		}
 	}
