@@ -123,7 +123,8 @@ func (c *checker) unchanged() {
 }
 
 // acknowledged checks that each acknowledgement follows the commit of the job, or the confirmed hand-over of that
-// message. A hand-over before the message existed was another message's.
+// message. A hand-over before the message existed was another message's. The commit of another delivery is confirmed
+// also by an answer that shows the entry as final.
 func (c *checker) acknowledged() {
 	created := maps.Clone(c.Created)
 	if created == nil {
@@ -165,7 +166,9 @@ func (c *checker) acknowledged() {
 			slices.ContainsFunc(scheduled[s.job()], func(s Schedule) bool { return between(s.Began, s.Ended) }) {
 			continue
 		}
-		if s.Digest == c.Entries[s.Key].Digest && slices.ContainsFunc(c.writes[s.Key], func(w Write) bool { return w.Final && w.Ended < at }) {
+		seen, ok := c.Seen[s.Key]
+		committed := ok && seen < at || slices.ContainsFunc(c.writes[s.Key], func(w Write) bool { return w.Final && w.Ended < at })
+		if committed && s.Digest == c.Entries[s.Key].Digest {
 			continue
 		}
 		c.broken(AckLast, "message %s of %s (%s) was acknowledged at %d without a commit and without a hand-over", d.MessageID, d.Mark, s.Key, at)

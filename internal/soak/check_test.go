@@ -68,6 +68,19 @@ func TestAGoodHistoryIsAccepted(t *testing.T) {
 	}
 }
 
+func TestACommitThatAnotherDeliverySawIsACommit(t *testing.T) {
+	t.Parallel()
+	h := good()
+	h.Deliveries[0].Answered = 11 // with the answer to the commit still under way
+	if found := Check(h); len(found) != 1 || found[0].Rule != AckLast {
+		t.Errorf("without a sight of the final entry: %v", found)
+	}
+	h.Seen = map[string]Moment{"hold/1": 10}
+	for _, v := range Check(h) {
+		t.Errorf("with a sight of the final entry: %v", v)
+	}
+}
+
 func TestEachRuleCanBeBroken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -107,6 +120,7 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		"a run that names another job":     {RunsSay, func(h *History) { h.Runs[0].Named = []string{"hold/3"} }},
 		"a run without all endings":        {RunsSay, func(h *History) { h.Runs[0].Endings = 0 }},
 		"dropped before its time":          {Early, func(h *History) { edit(h, "hold/1", func(e *Entry) { e.Status = "expired" }) }},
+		"acknowledged before the sight":    {AckLast, func(h *History) { h.Deliveries[0].Answered = 10; h.Seen = map[string]Moment{"hold/1": 10} }},
 		"ended before its time":            {Early, func(h *History) { h.Writes[0].At = 949 }},
 		"a second approver":                {Approved, func(h *History) { h.Approvals["plan"] = []string{"bea", "cy"} }},
 		"a redrive past the switch":        {Stopped, func(h *History) { h.Thrown = []Window{{From: 1, Until: 10}} }},

@@ -22,6 +22,9 @@ type History struct {
 	Removed   []string
 	Schedules []Schedule
 	Writes    []Write
+	// Seen has by key the first moment at which an answer had shown the worker that the entry is final. A commit may be
+	// seen by others before its own answer arrives.
+	Seen map[string]Moment
 	// Created tells when messages came to be, by their ids, as far as Sent and Moves do not tell. Such messages are
 	// those that people put back, that a schedule sent, and whose sender got no answer.
 	Created map[string]Moment

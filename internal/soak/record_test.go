@@ -80,11 +80,14 @@ func (r *recorder) tap(redrives bool) faults.Tap {
 		scheduling := strings.HasPrefix(q.URL.Path, "/schedules/")
 		return func(status int, answer []byte) {
 			ended := r.now()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !redrives {
+				r.saw(operation, body, answer, ended)
+			}
 			if status != http.StatusOK {
 				return
 			}
-			r.mu.Lock()
-			defer r.mu.Unlock()
 			switch {
 			case scheduling && q.Method == http.MethodPost:
 				r.schedule(body, began, ended)
@@ -197,6 +200,41 @@ func (r *recorder) written(in update, request string, began, ended Moment, at in
 		w.Completes = evidence[len(evidence)-1].M["token"].S
 	}
 	r.Writes = append(r.Writes, w)
+}
+
+// saw records the entries that an answer shows as final. The caller holds mu.
+func (r *recorder) saw(operation string, body, answer []byte, ended Moment) {
+	type target struct {
+		TableName string
+		Key       map[string]value
+	}
+	see := func(of target, item map[string]value) {
+		key := of.Key["key"].S
+		if _, known := r.Seen[key]; of.TableName == r.ledgerTable && !known && ledger.Status(item["status"].S).Final() {
+			r.Seen[key] = ended
+		}
+	}
+	switch operation {
+	case "GetItem", "UpdateItem": // a refused update answers with the item
+		var in target
+		var out struct{ Item map[string]value }
+		must(json.Unmarshal(body, &in))
+		if json.Unmarshal(answer, &out) == nil {
+			see(in, out.Item)
+		}
+	case "TransactWriteItems":
+		var in struct{ TransactItems []struct{ Update target } }
+		var out struct {
+			CancellationReasons []struct{ Item map[string]value }
+		}
+		must(json.Unmarshal(body, &in))
+		if json.Unmarshal(answer, &out) != nil {
+			return
+		}
+		for i, reason := range out.CancellationReasons {
+			see(in.TransactItems[i].Update, reason.Item)
+		}
+	}
 }
 
 func number(s string, otherwise int) int {

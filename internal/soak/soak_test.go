@@ -184,7 +184,7 @@ func start(t *testing.T, seed uint64) *run {
 	r.stack = fmt.Sprintf("soak-%08x", rand.Uint32())
 	r.redriver = topology.NamesOf(r.stack).RedriveFunction
 	r.record.sent, r.record.receipts, r.record.Approvals = map[string]Content{}, map[string]Delete{}, map[string][]string{}
-	r.record.onDLQ = map[string]string{}
+	r.record.onDLQ, r.record.Seen = map[string]string{}, map[string]Moment{}
 	r.record.ledgerTable = topology.NamesOf(r.stack).LedgerTable
 	numbers := topology.ScaledRedrive()
 	env, err := local.Start(t.Context(), local.Config{
