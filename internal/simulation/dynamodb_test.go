@@ -79,11 +79,15 @@ func (q request) identity(operation string) string {
 		id += " " + key(it.Update.Key) + " " + it.Update.ExpressionAttributeValues[":owner"].S
 	}
 	for _, writes := range q.RequestItems {
-		var line struct {
-			Doc struct{ Message, What string }
+		lines := make([]string, len(writes)) // their order may be that of a map
+		for i, w := range writes {
+			var line struct {
+				Doc struct{ Message, What string }
+			}
+			_ = json.Unmarshal([]byte(w.PutRequest.Item["doc"].S), &line) // nothing but the call's name depends on it
+			lines[i] = line.Doc.Message + " " + line.Doc.What
 		}
-		_ = json.Unmarshal([]byte(writes[0].PutRequest.Item["doc"].S), &line) // nothing but its name depends on it
-		id += " " + line.Doc.Message + " " + line.Doc.What
+		id += " " + slices.Min(lines)
 	}
 	return id
 }
@@ -197,7 +201,7 @@ func (l *life) wroteEntry(in update, name string, began soak.Moment) {
 		w.Attempts = int(number(v[":attempts"].N, -1))
 	}
 	if v[":lease_until"].N != "" {
-		w.Claims = v[":owner"].S
+		w.Claims = l.entry(w.Key).Owner // the write leaves out an owner that does not change
 	}
 	if evidence := v[":evidence"].L; w.Final && len(evidence) > 0 {
 		w.Completes = evidence[len(evidence)-1].M["token"].S

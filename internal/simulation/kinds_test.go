@@ -222,6 +222,7 @@ func (l *life) temper(ctx context.Context, d job.Delivery) (res job.Result, over
 	t := l.jobOf(d.Key).temper
 	switch {
 	case t == killer, t == healing && !calm:
+		l.rest(0, l.name, "kills", d.Token) // at a time of its own: others must not begin a call just then
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.die(d.Key)
