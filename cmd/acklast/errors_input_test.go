@@ -168,11 +168,8 @@ func inputs(t *testing.T, dir string) []string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"half.json", "mark.json", "utf16le.json", "utf16be.json", "empty.json", "blank.json", "binary.json", "latin1.json",
-		"large.json", "types.json", "list.json", "control.json", "missing.json", "."} {
-		names = append(names, name)
-	}
-	return names
+	return append(names, "half.json", "mark.json", "utf16le.json", "utf16be.json", "empty.json", "blank.json", "binary.json", "latin1.json",
+		"large.json", "types.json", "list.json", "control.json", "missing.json", ".")
 }
 
 // fileMistakes are about files. Each is told before any stack is asked.

@@ -290,7 +290,7 @@ func stackMistakes(t *testing.T, tried map[string]bool) string {
 	always := func(code, message string) func(string, string) (string, string) {
 		return func(string, string) (string, string) { return code, message }
 	}
-	missing := func(service, operation string) (string, string) {
+	missing := func(service, _ string) (string, string) {
 		switch service {
 		case "sqs":
 			return "QueueDoesNotExist", "The specified queue does not exist."

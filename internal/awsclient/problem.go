@@ -69,7 +69,6 @@ func ProblemOf(err error) (p Problem, ok bool) {
 	var operation *smithy.OperationError
 	if errors.As(err, &operation) {
 		p.Service, p.Operation = operation.ServiceID, operation.OperationName
-		ok = true
 	}
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
@@ -88,7 +87,7 @@ func ProblemOf(err error) (p Problem, ok bool) {
 		timeout     net.Error
 	)
 	switch {
-	case signing(err, p):
+	case signing(err):
 		p.Cause = NoCredentials
 	case errors.As(err, &host):
 		p.Cause, p.Host = NoAddress, host.Name
@@ -109,7 +108,7 @@ func ProblemOf(err error) (p Problem, ok bool) {
 }
 
 // signing says that a call failed before it was sent, because there are no credentials for it.
-func signing(err error, p Problem) bool {
+func signing(err error) bool {
 	var sign *smithy.OperationError
 	for e := err; errors.As(e, &sign); e = sign.Err {
 		if sign.ServiceID == "ec2imds" { // the last place that the SDK asks for credentials

@@ -58,6 +58,14 @@ func (s *story) run(ctx context.Context, r redrive.Request, want redrive.State) 
 
 func (s *story) redrive(ctx context.Context) (row, error) {
 	began := time.Now()
+	before, err := s.queues.Depth(ctx, job.DLQ)
+	if err != nil {
+		return row{}, err
+	}
+	arrived, err := s.onDLQ(ctx, governed+1)
+	if err != nil {
+		return row{}, err
+	}
 	down := func() func() {
 		return s.faults.Add(faults.Rule{
 			Operation: "TransactWriteItems",
@@ -84,7 +92,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	if err := s.ended(ctx, keys...); err != nil {
 		return row{}, err
 	}
-	if err := s.until(ctx, "all are on the DLQ", s.onDLQ(ctx, s.isolated)); err != nil {
+	if err := s.until(ctx, "all are on the DLQ", arrived); err != nil {
 		return row{}, err
 	}
 
@@ -144,7 +152,10 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 		return row{}, err
 	}
 	s.isolated -= governed
-	if err := s.until(ctx, "one is left", s.onDLQ(ctx, s.isolated)); err != nil {
+	if err := s.until(ctx, "one is left", func() (bool, error) {
+		d, err := s.queues.Depth(ctx, job.DLQ)
+		return d.Total() == before.Total()+1, err
+	}); err != nil {
 		return row{}, err
 	}
 	status, err := s.ask(ctx, redrive.Request{Action: "status", Run: run.ID})

@@ -124,6 +124,10 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	// The request arrives, and neither is accepted nor answered as long as the story lasts.
 	defer s.env.Provider().Add(fakeprovider.Rule{Recipient: "customer-unclear", Times: 1,
 		Arrived: func() { <-silence }, Do: fakeprovider.Fail(http.StatusServiceUnavailable)})()
+	arrived, err := s.onDLQ(ctx, 1)
+	if err != nil {
+		return row{}, err
+	}
 	p, key, err := s.remind(ctx, "unclear", 1, ledger.Isolated, 1, nil)
 	if err != nil {
 		return row{}, err
@@ -133,7 +137,7 @@ func (s *story) ambiguous(ctx context.Context) (row, error) {
 	if err := s.ended(ctx, key); err != nil {
 		return row{}, err
 	}
-	if err := s.until(ctx, "the job is on the DLQ", s.onDLQ(ctx, s.isolated+1)); err != nil {
+	if err := s.until(ctx, "the job is on the DLQ", arrived); err != nil {
 		return row{}, err
 	}
 	e, err := s.ledger.Get(ctx, key)

@@ -161,11 +161,15 @@ func (d *drive) judgeShare() error {
 		return halt(HaltFailures, "%d of the %d jobs judged last did not succeed, more than %d %%: %s", bad, judged, n.MaxFailedPercent, why)
 	}
 	// Removed by plan is not a surprise; removed beyond it is a job that somebody else ran.
-	final := d.run.Counts[auditRemoved] + d.run.Counts[auditFinal] - d.plan.Actions[Remove]
+	surprising := func(counts map[Step]int) int {
+		return max(0, counts[auditRemoved]+counts[auditFinal]-d.plan.Actions[Remove])
+	}
+	final := surprising(d.run.Counts) - surprising(d.before)
 	if d.pass != nil {
 		final = d.surprises
 	}
-	all := final + d.run.Counts[auditSent] + d.run.Counts[auditUndeleted]
+	sent := func(counts map[Step]int) int { return counts[auditSent] + counts[auditUndeleted] }
+	all := final + sent(d.run.Counts) - sent(d.before)
 	if final >= n.MinSample && final*100 > n.MaxDuplicatePercent*all {
 		return halt(HaltFinal, "%d of %d jobs were final already, more than %d %%: somebody else brings them back", final, all, n.MaxDuplicatePercent)
 	}

@@ -228,6 +228,8 @@ func judge(e ledger.Entry, generation int) (ending Ending, why string, throttled
 	switch {
 	case e.Version == 0 || e.Redrives < generation && !e.Status.Final() && e.Status != ledger.Isolated:
 		return "", "", false
+	case e.Redrives > generation: // only an isolated entry is reopened
+		return Again, "isolated again, and brought back since", false
 	case e.Status == ledger.Expired:
 		return TooLate, "it expired", false
 	case e.Status.Final():

@@ -80,6 +80,7 @@ func TestJudge(t *testing.T) {
 		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded, false},
 		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded, false},
 		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, TooLate, false},
+		"brought back since":      {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 3}, Again, false},
 		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, Again, false},
 		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Again, false},
 	} {

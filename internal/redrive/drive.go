@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -43,6 +44,8 @@ type drive struct {
 	// jobs are all that this run sent, by key. window are those of this continuation, in order.
 	jobs   map[string]*sentJob
 	window []*sentJob
+	// before are the run's counts when this round began. What was found then is no reason to halt again.
+	before map[Step]int
 	// keyless counts the messages of the canary of which the ledger cannot say what became of them.
 	keyless int
 
@@ -268,6 +271,7 @@ func (d *drive) prepare(ctx context.Context) error {
 			d.jobs[line.Job] = &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}, digest: line.Digest}
 		}
 	})
+	d.before = maps.Clone(d.run.Counts)
 	for _, w := range d.run.Watched { // of a canary that is out
 		j := d.jobs[w.Job]
 		if d.plan.Open {

@@ -157,7 +157,7 @@ func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 			return nil
 		case !past(until, d.s.now()):
 		case idle > 0:
-			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
+			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused, or were they convicted again (class crashed on the DLQ)? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
 		default:
 			return nil
 		}

@@ -889,6 +889,16 @@ func TestDuplicatesStopTheRun(t *testing.T) {
 		if got.State != redrive.Halted || !strings.Contains(got.Why, "final already") || got.Counts["removed"] > 30 {
 			t.Errorf("run %+v", got)
 		}
+		// Whoever continues it knows that. What was found before is no reason to halt again, so the run comes to its end.
+		for got.State == redrive.Halted {
+			removed := got.Counts["removed"]
+			if got = b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run; got.State == redrive.Halted && got.Counts["removed"] == removed {
+				t.Fatalf("a continuation got no further: %+v", got)
+			}
+		}
+		if got.State != redrive.Done {
+			t.Errorf("run %+v", got)
+		}
 	})
 }
 

@@ -21,7 +21,7 @@ func TestAPastedRequestIsRefusedInWords(t *testing.T) {
 		`{"action":1}`:                  "action is a JSON number",
 		`{"action":"plan","count":"3"}`: "count is a JSON string",
 		`{"action":"plan","select":{"classes":"x"}}`: "select.classes is a JSON string",
-		`{"action":"plan","clas":"x"}`:               `it has the field "clas", which no action has`,
+		`{"action":"plan","filters":"x"}`:            `it has the field "filters", which no action has`,
 		`{"action":"status"} x`:                      "followed by something else",
 	} {
 		_, err := redrive.DecodeRequest([]byte(raw))

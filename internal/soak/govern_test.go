@@ -43,9 +43,9 @@ func (r *run) govern(ctx context.Context, random *rand.Rand, by, first, second s
 			continue
 		}
 		plan := answer.Plan
-		r.governance.mu.Lock()
+		r.mu.Lock()
 		r.open = append(r.open, plan.ID)
-		r.governance.mu.Unlock()
+		r.mu.Unlock()
 		var both sync.WaitGroup
 		for _, name := range []string{first, second} { // at the same time
 			both.Go(func() { r.approve(ctx, plan.ID, name) })
@@ -99,12 +99,12 @@ func (r *run) throw(ctx context.Context, by, plan string) {
 	if err != nil || answer.Switch == nil || !answer.Switch.On {
 		return
 	}
-	r.governance.mu.Lock()
+	r.mu.Lock()
 	var before []*redriving
 	for w := range r.working {
 		before = append(before, w)
 	}
-	r.governance.mu.Unlock()
+	r.mu.Unlock()
 	for _, w := range before {
 		select {
 		case <-w.done:
@@ -139,18 +139,18 @@ func (r *run) ask(ctx context.Context, q redrive.Request) (redrive.Response, err
 		return redrive.Response{}, ctx.Err()
 	}
 	work := &redriving{done: make(chan struct{})}
-	r.governance.mu.Lock()
+	r.mu.Lock()
 	if r.working == nil {
 		r.working = map[*redriving]bool{}
 	}
 	if q.Action == "run" {
 		r.working[work] = true
 	}
-	r.governance.mu.Unlock()
+	r.mu.Unlock()
 	defer func() {
-		r.governance.mu.Lock()
+		r.mu.Lock()
 		delete(r.working, work)
-		r.governance.mu.Unlock()
+		r.mu.Unlock()
 		close(work.done)
 	}()
 	var answer redrive.Response
@@ -173,7 +173,7 @@ func (r *run) complete(ctx context.Context, by, plan string) {
 		if run.State != redrive.Done && run.State != redrive.Revoked {
 			continue
 		}
-		r.governance.mu.Lock()
+		r.mu.Lock()
 		first := false
 		for i, id := range r.open {
 			if id == plan {
@@ -181,7 +181,7 @@ func (r *run) complete(ctx context.Context, by, plan string) {
 				break
 			}
 		}
-		r.governance.mu.Unlock()
+		r.mu.Unlock()
 		if !first {
 			return
 		}

@@ -22,26 +22,27 @@ func Lag(by time.Duration) Fault {
 	return Fault{func(x *exchange) {
 		res, err := x.forward()
 		if err != nil {
-			x.answer(nil, err) //nolint:bodyclose // there is none
+			x.answer(nil, err)
 			return
 		}
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != http.StatusOK {
 			res.Body = io.NopCloser(bytes.NewReader(body))
-			x.answer(res, err) //nolint:bodyclose // answer closes it
+			x.answer(res, err)
 			return
 		}
 		now := time.Now()
 		request := x.r.URL.String() + "\n" + x.r.Header.Get("X-Amz-Target") + "\n" + string(x.body)
 		mu.Lock()
-		answers := append(known[request], past{now, res.StatusCode, res.Header, body})
+		known[request] = append(known[request], past{now, res.StatusCode, res.Header, body})
+		answers := known[request]
 		for now.Sub(answers[0].at) > by {
 			answers = answers[1:]
 		}
 		known[request] = answers
 		old := answers[0]
 		mu.Unlock()
-		x.answer(&http.Response{StatusCode: old.status, Header: old.header.Clone(), Body: io.NopCloser(bytes.NewReader(old.body))}, nil) //nolint:bodyclose // answer closes it
+		x.answer(&http.Response{StatusCode: old.status, Header: old.header.Clone(), Body: io.NopCloser(bytes.NewReader(old.body))}, nil)
 	}}
 }
