@@ -201,7 +201,7 @@ func (l *life) wroteEntry(in update, name string, began soak.Moment) {
 		w.Attempts = int(number(v[":attempts"].N, -1))
 	}
 	if v[":lease_until"].N != "" {
-		w.Claims = v[":owner"].S
+		w.Claims = l.entry(w.Key).Owner // the write leaves out an owner that does not change
 	}
 	if evidence := v[":evidence"].L; w.Final && len(evidence) > 0 {
 		w.Completes = evidence[len(evidence)-1].M["token"].S
