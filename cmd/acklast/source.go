@@ -1,13 +1,14 @@
 package main
 
 import (
-	"acklast/internal/job"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"acklast/internal/job"
 )
 
 const (

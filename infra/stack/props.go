@@ -166,7 +166,6 @@ func (p Props) withDefaults() Props {
 }
 
 var (
-	// IAM allows 64 characters for a role's name, of which the schedules' takes 25: "-scheduler-" and a region.
 	tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,100}$`)
 	// It becomes a word of a shell's command line.
 	endpoint = regexp.MustCompile(`^https?://[a-zA-Z0-9.-]+(:[0-9]+)?$`)

@@ -154,7 +154,7 @@ func (s *story) redrive(ctx context.Context) (row, error) {
 	s.isolated -= governed
 	if err := s.until(ctx, "one is left", func() (bool, error) {
 		d, err := s.queues.Depth(ctx, job.DLQ)
-		return d.Total() == before.Total()+1, err
+		return d.Total() == before.Total()+1, err // the run removes copies
 	}); err != nil {
 		return row{}, err
 	}

@@ -52,7 +52,7 @@ func newGoverned(t *testing.T, numbers topology.Redrive) *governed {
 }
 
 // newGovernedOf is newGoverned with the given number of processes of the redrive function.
-func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *governed {
+func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int, environment ...string) *governed {
 	t.Helper()
 	needsEmbedded(t)
 	t.Parallel()
@@ -74,7 +74,12 @@ func newGovernedOf(t *testing.T, numbers topology.Redrive, processes int) *gover
 		Functions: []local.Function{{
 			Name: g.name, Binary: binary, Timeout: numbers.Timeout, MemoryMB: 256, Processes: processes,
 			EnvFor: func(urls topology.QueueURLs) map[string]string {
-				return redrive.LocalEnvironment(stack, urls, settings, numbers)
+				all := redrive.LocalEnvironment(stack, urls, settings, numbers)
+				for _, variable := range environment {
+					name, value, _ := strings.Cut(variable, "=")
+					all[name] = value
+				}
+				return all
 			},
 			EndpointFor: func(endpoint string) string {
 				g.between = faults.New(endpoint)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -100,15 +101,9 @@ func harmless(text string) string {
 }
 
 // controls says whether a character moves a terminal's cursor or turns the direction of the text around it. Line
-// feeds and tabs, which stacks have, are escaped by JSON.
+// feeds, tabs and the others below U+0020 are escaped by JSON.
 func controls(r rune) bool {
-	switch {
-	case r < 0x7F:
-		return false
-	case r < 0xA0:
-		return true
-	}
-	return r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 || r == 0x200E || r == 0x200F
+	return r >= ' ' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)
 }
 
 // levelName returns Lambda's name of a level. slog would write a level between two names as

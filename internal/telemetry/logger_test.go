@@ -92,7 +92,7 @@ func TestKeysAreFixed(t *testing.T) {
 
 // JSON leaves some characters as they are that a terminal obeys.
 func TestNoTextOfALineControlsATerminal(t *testing.T) {
-	const text = "a\x7f\u0085\u009b2J\u202e\u2066b\x1b[31m\n ünïcode"
+	const text = "a\x7f\u0085\u009b2J\u202e\u2066\u061cb\x1b[31m\n ünïcode"
 	var out bytes.Buffer
 	log := telemetry.NewLogger(&out, 0)
 	log.Info("plain", "text", text, "error", errors.New(text), slog.Group("group", "text", text))

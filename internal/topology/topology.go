@@ -70,7 +70,8 @@ type Names struct {
 // DefaultStack is the stack name when none is given.
 const DefaultStack = "acklast"
 
-// MaxStack is the longest name of a stack, so that every name made of it is within AWS's limits.
+// MaxStack is the longest name of a stack, so that every name made of it is within AWS's limits. IAM allows 64 characters
+// for a role's name, of which the schedules' takes 25: "-scheduler-" and a region.
 const MaxStack = 39
 
 // ValidStack says whether a name can be a stack's: it begins with a letter and has letters, digits and hyphens.
