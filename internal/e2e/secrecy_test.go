@@ -9,6 +9,7 @@ import (
 
 // The search of every test's logs would find what it searches for.
 func TestTheSearchOfTheLogsFinds(t *testing.T) {
+	needsEmbedded(t) // whose logs are searched; elsewhere nothing is
 	recipient := "x-" + recipientMark + "@example.test"
 	body := `{"kind":"k","payload":{"id":"1"}}`
 	for name, log := range map[string]string{
