@@ -296,43 +296,22 @@ func (c *cursor) Receive(_ context.Context, from job.Queue, most int, _, _ time.
 
 func (c *cursor) Release(context.Context, job.Queue, []job.Message) error { return nil }
 
-// continued runs a plan until it is at its end. An engine with so many entries is at times slower than a client waits: then
-// the run halts, or its function fails, and it is run again, as a person would.
-func continued(b *testing.B, s handler, plan string) *redrive.Run {
-	b.Helper()
-	raw, err := json.Marshal(redrive.Request{Action: "run", Plan: plan})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); {
-		resp, err := s.Handle(context.Background(), raw)
-		switch {
-		case err != nil:
-			b.Logf("run again: %v", err)
-		case resp.Run == nil:
-			b.Fatalf("no run: %+v", resp)
-		case resp.Run.State == redrive.Active: // the lock of the failed call ends by itself
-			time.Sleep(time.Second)
-		case resp.Run.State == redrive.Halted && resp.Run.Code == redrive.HaltCall:
-			b.Logf("run again: %s", resp.Run.Why)
-		default:
-			return resp.Run
-		}
-	}
-	b.Fatal("the run does not come to its end")
-	return nil
-}
-
-// An open plan over 100,000 messages on the embedded AWS, with a stand-in for the worker: each job is sent once and told.
+// An open plan over 20,000 messages on the embedded AWS, with a stand-in for the worker: each job is sent once and told.
+// With 100,000 a Query of the embedded engine takes longer than the client waits, each time: it reads the whole table. The
+// plan of a million messages, on a fake, shows what does not depend on the engine.
 func BenchmarkOpenPlanOnAWS(b *testing.B) {
-	const n = 100_000
+	const n = 20_000
 	for range b.N {
 		s, _, _ := onAWS(b, n, false, func(c *redrive.Config) { c.Numbers.ScanMessages = 1000 })
 		plan := request(b, s, redrive.Request{Action: "plan", Open: true, Select: all, Count: n, By: "a", Reason: "b", RatePerSecond: -1}).Plan
 		request(b, s, redrive.Request{Action: "approve", Plan: plan.ID, By: "c", Reason: "d"})
 		stop := finisher(b, s.deps, n)
 		began := time.Now()
-		run := continued(b, s, plan.ID)
+		run := request(b, s, redrive.Request{Action: "run", Plan: plan.ID}).Run
+		for round := 0; run.State == redrive.Halted && run.Code == redrive.HaltCall && round < 20; round++ { // a busy engine times out
+			b.Logf("continued: %s", run.Why)
+			run = request(b, s, redrive.Request{Action: "run", Run: run.ID}).Run
+		}
 		took := time.Since(began)
 		stop()
 		if run.State != redrive.Done || run.Endings[redrive.Succeeded] != n || run.Total != n {
