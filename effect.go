@@ -17,13 +17,19 @@ import (
 // ambiguous, and a person decides. Leave a field false unless you are sure: a missing ability makes more jobs
 // ambiguous, a wrong one may have the effect twice.
 type Abilities struct {
-	// Deduplicates: of several requests under one key the provider accepts the first, and answers the
-	// others with the first one's result.
+	// Deduplicates: of several requests under one key the provider takes the first, and answers the others with
+	// the first one's result, also if that is a refusal for good.
 	Deduplicates bool
 	// LooksUp: the provider can tell by the key whether it accepted a request.
 	LooksUp bool
 	// KeyWindow is how long the provider remembers a key after a request. Required with either ability.
 	KeyWindow time.Duration
+	// SettleTime is the longest time from the end of a call, as its caller saw it, until the provider has accepted
+	// its request and a Lookup finds it, if it ever does. It covers what is on its way in networks, proxies and the
+	// provider's own queue. Before it is over, ErrNoRequest proves nothing: an effect that is not wanted any more
+	// waits, and is looked up again. Afterwards the job goes on as if the earlier calls had not been made, and may send
+	// again. Zero: not known, and then ErrNoRequest never proves anything. Only for a provider that LooksUp.
+	SettleTime time.Duration
 }
 
 // Outcomes of an effect's job, beside the kind's own.
@@ -62,8 +68,8 @@ type Effect[P any] struct {
 	Timeout time.Duration
 }
 
-// ErrNoRequest is the error of a Lookup: the provider says that it received no request under the key. Do not
-// return it for an answer that may come from something else, such as a proxy's 404.
+// ErrNoRequest is the error of a Lookup: the provider says that it has received no request under the key by now. Do
+// not return it for an answer that may come from something else, such as a proxy's 404.
 var ErrNoRequest = effect.ErrNoRequest
 
 // Unsent returns the error of a request that was certainly not accepted: nothing was written, or the provider

@@ -22,6 +22,9 @@ func TestAWrongEffectDoesNotStart(t *testing.T) {
 		"longer than an attempt":     {Effect[struct{}]{Send: send, Timeout: time.Minute}, RunLate, "1m0s"},
 		"looks up without a look-up": {Effect[struct{}]{Send: send, Timeout: time.Second, Abilities: Abilities{LooksUp: true, KeyWindow: time.Hour}}, RunLate, "Lookup"},
 		"no key window":              {Effect[struct{}]{Send: send, Timeout: time.Second, Abilities: Abilities{Deduplicates: true}}, RunLate, "key window"},
+		"a settle time below zero":   {Effect[struct{}]{Send: send, Timeout: time.Second, Abilities: Abilities{SettleTime: -1}}, RunLate, "settle time"},
+		"settles without a look-up":  {Effect[struct{}]{Send: send, Timeout: time.Second, Abilities: Abilities{Deduplicates: true, KeyWindow: time.Hour, SettleTime: time.Minute}}, RunLate, "looks up"},
+		"forgets before it settles":  {Effect[struct{}]{Send: send, Lookup: send, Timeout: time.Second, Abilities: Abilities{LooksUp: true, KeyWindow: time.Hour, SettleTime: time.Hour - 2*time.Minute}}, RunLate, "too short for a settle time"},
 		"expires late":               {Effect[struct{}]{Send: send, Timeout: time.Second}, ExpireLate, "ExpiresAt"},
 	} {
 		kind := Define(Definition[struct{}]{Name: "note.send", Late: tt.late, Key: func(struct{}) (string, []string) { return "n", nil }},

@@ -86,6 +86,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"providerDeduplicates", r.Abilities.Deduplicates, http},
 		{"providerLooksUp", r.Abilities.LooksUp, http},
 		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
+		{"providerSettleTime", r.Abilities.SettleTime != 0, http},
 		{"providerBareYes", r.BareYes != "", http},
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},

@@ -131,6 +131,7 @@ var settings = []setting{
 	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
 	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
 	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
+	duration("providerSettleTime", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.SettleTime }),
 	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},

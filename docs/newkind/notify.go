@@ -45,6 +45,7 @@ func Notify() acklast.Kind {
 		return acklast.NewEffect(s, acklast.Effect[Notice]{
 			Send: p.send, Lookup: p.lookup, Timeout: 5 * time.Second,
 			// The service documents that it keeps a key for a day. It does not promise to deduplicate.
+			// It does not say how long a request may be under way, so there is no SettleTime.
 			Abilities: acklast.Abilities{LooksUp: true, KeyWindow: 24 * time.Hour},
 		})
 	})

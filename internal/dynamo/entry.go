@@ -45,6 +45,7 @@ const (
 	attrExpiresAt         = "expires_at"
 	attrProviderKey       = "provider_key"
 	attrCalledFrom        = "called_from"
+	attrCalledUntil       = "called_until"
 	attrUnresolved        = "unresolved"
 	attrOpenClaims        = "open_claims"
 	attrEvidence          = "evidence"
@@ -120,6 +121,7 @@ func marshal(e ledger.Entry) item {
 	putTime(it, attrExpiresAt, e.ExpiresAt)
 	putText(it, attrProviderKey, e.ProviderKey)
 	putTime(it, attrCalledFrom, e.CalledFrom)
+	putTime(it, attrCalledUntil, e.CalledUntil)
 	putBool(it, attrUnresolved, e.Unresolved)
 	putBool(it, attrUnmarked, e.Unmarked)
 	putText(it, attrIsolatedFirstID, e.IsolatedFirstID)
@@ -249,6 +251,7 @@ func unmarshal(it item) (ledger.Entry, error) {
 		ExpiresAt:         r.time(attrExpiresAt),
 		ProviderKey:       readText[string](&r, attrProviderKey),
 		CalledFrom:        r.time(attrCalledFrom),
+		CalledUntil:       r.time(attrCalledUntil),
 		Unresolved:        r.bool(attrUnresolved),
 		OpenClaims:        int(r.number(attrOpenClaims)),
 		Evidence:          readList(&r, attrEvidence, readEvidence),

@@ -23,18 +23,27 @@ type claim struct {
 }
 
 func (c *claim) run(ctx context.Context, todo plan) job.Result {
-	inherited := c.e.UnresolvedBefore()
-	if inherited {
-		if res, over := c.reconcile(ctx, todo); over {
+	// open: the call of an earlier claim may have been accepted, or may still be.
+	open, asked := c.e.UnresolvedBefore(), c.r.o.Now()
+	if open && c.r.o.Abilities.LooksUp {
+		if res, over := c.lookUp(ctx); over {
 			return res
 		}
 	}
+	// From here on the job's expiry is not checked again: reconcile allows an end without a call only by this plan.
 	if todo.sends() && c.r.late(c.c) {
 		todo = expired
 	}
+	if open {
+		res, proven, over := c.reconcile(ctx, todo, asked)
+		if over {
+			return res
+		}
+		open = !proven
+	}
 	switch {
 	case todo.failure != nil:
-		return failed(todo.failure, inherited)
+		return notCalled(todo.failure, open)
 	case !todo.sends():
 		return c.complete(ctx, todo.status, todo.outcome, "")
 	case !c.r.o.Now().Before(c.e.LeaseUntil):
@@ -54,69 +63,108 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 		return c.complete(ctx, ledger.Terminal, declined.Outcome, "")
 	}
 	// An earlier call of unknown outcome stays unresolved, whatever the result of this call.
-	return failed(err, inherited || !errors.As(err, &unsent))
+	return failed(err, open || !errors.As(err, &unsent))
 }
 
-// reconcile looks up the call of an earlier claim. over is false in two cases: sending again under the same key
-// cannot have a second effect, or the effect is not wanted any more and the provider says that it never
-// received the request.
-func (c *claim) reconcile(ctx context.Context, todo plan) (res job.Result, over bool) {
-	can := c.r.o.Abilities
-	if can.LooksUp {
-		call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
-		defer cancel()
-		id, err := c.c.Lookup(call, c.e.ProviderKey)
-		var declined *DeclinedError
-		switch {
-		case err == nil && id != "":
-			return c.complete(ctx, ledger.Done, Sent, id), true
-		case err == nil:
-			return failed(&job.Failure{Class: job.Transient, Err: errors.New("look up an earlier request: the answer names no request")}, true), true
-		case errors.As(err, &declined):
-			return c.complete(ctx, ledger.Terminal, declined.Outcome, ""), true
-		case !errors.Is(err, ErrNoRequest):
-			return failed(fmt.Errorf("look up an earlier request: %w", err), true), true
-		}
-	}
-	// After the window the provider may have forgotten the key. Then neither "no such request" nor its
-	// deduplication can be trusted. No request under the key is older than CalledFrom.
-	remembered := c.r.o.Now().Add(c.r.o.Timeout + c.r.o.LeaseSkew).Before(c.e.CalledFrom.Add(can.KeyWindow))
+// lookUp looks up the call of an earlier claim. over is false when the provider knows of no request.
+func (c *claim) lookUp(ctx context.Context) (res job.Result, over bool) {
+	call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
+	defer cancel()
+	id, err := c.c.Lookup(call, c.e.ProviderKey)
+	var declined *DeclinedError
 	switch {
-	case !remembered:
-		return ambiguous("the provider may have forgotten the key of an earlier request, whose outcome nobody recorded"), true
-	case !todo.sends() || c.r.late(c.c):
-		if can.LooksUp {
-			return job.Result{}, false
-		}
-		return ambiguous("the effect is not wanted any more, and the provider cannot tell whether an earlier request was accepted"), true
-	case !can.Deduplicates:
-		// Also after "no such request": the earlier request may still be on its way.
-		return ambiguous("the outcome of an earlier request is unknown, and the provider would take another one for a second"), true
+	case err == nil && id != "":
+		return c.complete(ctx, ledger.Done, Sent, id), true
+	case err == nil:
+		return notCalled(&job.Failure{Class: job.Transient, Err: errors.New("look up an earlier request: the answer names no request")}, true), true
+	case errors.As(err, &declined):
+		return c.complete(ctx, ledger.Terminal, declined.Outcome, ""), true
+	case !errors.Is(err, ErrNoRequest):
+		return notCalled(fmt.Errorf("look up an earlier request: %w", err), true), true
 	}
 	return job.Result{}, false
 }
 
-func ambiguous(why string) job.Result {
-	return failed(&job.Failure{Class: job.Ambiguous, Err: errors.New(why)}, true)
+// reconcile decides how a job with an open call goes on. If the provider looks up, it has just said that it knows of
+// no request. asked is the time before it was asked. over is false in three cases: the earlier requests are proven not
+// to be accepted, ever; the plan failed, which ends nothing; or sending again under the same key cannot have a second
+// effect.
+func (c *claim) reconcile(ctx context.Context, todo plan, asked time.Time) (res job.Result, proven, over bool) {
+	can := c.r.o.Abilities
+	// After the window the provider may have forgotten the key. Then neither "no such request" nor its
+	// deduplication can be trusted. No request under the key is older than CalledFrom.
+	remembered := c.r.o.Now().Add(c.r.o.Timeout + c.r.o.LeaseSkew).Before(c.e.CalledFrom.Add(can.KeyWindow))
+	// Before this time an earlier request may still be on its way, so that the look-up does not find it yet.
+	settled := c.e.CalledUntil.Add(can.SettleTime + c.r.o.LeaseSkew)
+	switch {
+	case !remembered:
+		return ambiguous("the provider may have forgotten the key of an earlier request, whose outcome nobody recorded"), false, true
+	case can.SettleTime > 0 && !asked.Before(settled):
+		return job.Result{}, true, false
+	case todo.failure != nil, todo.sends() && can.Deduplicates:
+		return job.Result{}, false, false
+	case can.SettleTime > 0:
+		return c.wait(ctx, settled), false, true
+	case !todo.sends():
+		return ambiguous("the effect is not wanted any more, and nothing proves that an earlier request is not accepted"), false, true
+	}
+	return ambiguous("the outcome of an earlier request is unknown, and the provider would take another one for a second"), false, true
 }
 
-// failed is the result of an attempt that holds its claim and failed. unresolved says that a call may have been
-// accepted. Only class and text of the kind's error are kept. If it wraps the ledger's trouble, such as from a
-// read inside Send, the worker would not record the failure.
-func failed(err error, unresolved bool) job.Result {
-	f := job.AsFailure(err)
-	f.Unresolved, f.Err = unresolved, errors.New(err.Error())
+// wait ends the claim and lets the job wait until an earlier request is settled. That costs no attempt.
+func (c *claim) wait(ctx context.Context, settled time.Time) job.Result {
+	ctx, cancel := c.finishing(ctx)
+	defer cancel()
+	o := c.r.o
+	why := errors.New("the provider knows of no earlier request yet, and it may still arrive: the look-up is repeated")
+	e, err := o.Ledger.UpdateFrom(ctx, c.e, c.d.Token, func(e ledger.Entry) (ledger.Entry, error) {
+		return o.Rules.Postpone(e, c.d.Token, settled, why.Error(), o.Now())
+	})
+	if err != nil {
+		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("wait for an earlier request: %w", err)}
+	}
+	return job.Result{Verdict: job.Blocked, Until: e.RetryAt, Err: why}
+}
+
+func ambiguous(why string) job.Result {
+	return notCalled(&job.Failure{Class: job.Ambiguous, Err: errors.New(why)}, true)
+}
+
+// notCalled is the result of an attempt that failed before its own call.
+func notCalled(err error, unresolved bool) job.Result {
+	f := asFailure(err)
+	f.Unresolved, f.NoCall = unresolved, true
 	return job.Result{Err: f}
+}
+
+// failed is the result of an attempt whose call failed. unresolved says that a call may have been accepted.
+func failed(err error, unresolved bool) job.Result {
+	f := asFailure(err)
+	f.Unresolved = unresolved
+	return job.Result{Err: f}
+}
+
+// asFailure keeps only class and text of the kind's error. If it wraps the ledger's trouble, such as from a read
+// inside Send, the worker would not record the failure.
+func asFailure(err error) *job.Failure {
+	f := job.AsFailure(err)
+	f.Err = errors.New(err.Error())
+	return f
+}
+
+// finishing returns the context in which the end of a claim is written.
+func (c *claim) finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	left := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		left = max(time.Until(deadline), 0)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), left+completeGrace)
 }
 
 // complete ends the claim. A delivery that lost its claim appends its evidence and leaves the job to the
 // claim's new owner.
 func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, requestID string) job.Result {
-	left := time.Duration(0)
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), 0)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), left+completeGrace)
+	ctx, cancel := c.finishing(ctx)
 	defer cancel()
 	o := c.r.o
 	requestID = job.SafeText(requestID) // another delivery wrote it

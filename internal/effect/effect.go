@@ -3,13 +3,17 @@
 //
 // The provider may accept a request whose answer gets lost, and the worker may die or outlive its lease.
 // So a job is claimed before the call, under a key for the provider that never changes. A claim that
-// finds a call without a recorded outcome looks the request up before anything else. If the look-up proves
-// nothing, and a second request could have a second effect, the job ends as ambiguous: a person decides.
+// finds a call without a recorded outcome looks the request up before anything else.
+//
+// That the provider knows of no request proves nothing as long as an earlier request may still be on its way: until the
+// provider's settle time is over, or for ever if that is not known. Until then no job ends as if nothing had been sent,
+// and only a provider that deduplicates gets another request. The job waits for the settle time and looks up again.
+// If no look-up can prove anything, the job ends as ambiguous: a person decides.
 //
 //	                       accepted, declined
 //	(absent) ──▶ running ────────────────────▶ done │ terminal │ expired
 //	   ▲  claim     │  ▲
-//	   │            │  └── claimed again: look up, then complete, send under the same key, or give up
+//	   │            │  └── claimed again: look up, then complete, send under the same key, wait, or give up
 //	   │ unsent     ▼                                                                  │
 //	pending ◀── failed; or unresolved: the call's outcome is unknown                   ▼
 //	   ▲                                                                    isolated as ambiguous
@@ -42,13 +46,16 @@ const (
 // Abilities are what a provider can do. Leave a field false unless you are sure: a missing ability makes
 // more jobs ambiguous, a wrong one may have the effect twice.
 type Abilities struct {
-	// Deduplicates: of several requests under one key the provider accepts the first, and answers the
-	// others with the first one's result.
+	// Deduplicates: of several requests under one key the provider takes the first, and answers the others with
+	// the first one's result, also if that is a refusal for good.
 	Deduplicates bool
 	// LooksUp: the provider can tell by the key whether it accepted a request.
 	LooksUp bool
 	// KeyWindow is how long the provider remembers a key after a request, for both abilities.
 	KeyWindow time.Duration
+	// SettleTime is the longest time from the end of a call, as its caller saw it, until the provider has accepted
+	// its request and a look-up finds it, if it ever does. Zero: not known.
+	SettleTime time.Duration
 }
 
 // Call is the effect of one job.
@@ -64,12 +71,12 @@ type Call struct {
 	// have been accepted.
 	Send func(ctx context.Context, key string) (requestID string, err error)
 	// Lookup returns the provider's id of the request under the key if the request was accepted. Its error is
-	// ErrNoRequest when the provider knows of none, and a *DeclinedError when the provider said no for good.
+	// ErrNoRequest when the provider knows of none by now, and a *DeclinedError when the provider said no for good.
 	// Every other answer proves nothing, nor does an empty id. It is called only on a provider that LooksUp.
 	Lookup func(ctx context.Context, key string) (requestID string, err error)
 }
 
-// ErrNoRequest is the error of a look-up: the provider received no request under the key.
+// ErrNoRequest is the error of a look-up: the provider has received no request under the key by now.
 var ErrNoRequest = errors.New("the provider knows of no such request")
 
 // UnsentError: the request was certainly not accepted. Err says why, and with its class whether another
@@ -135,6 +142,14 @@ func New(o Options) (*Runner, error) {
 		return nil, errors.New("a provider that deduplicates or looks up needs a key window: no provider remembers a key for ever")
 	case can.KeyWindow < 0:
 		return nil, fmt.Errorf("the key window is %v, want a positive duration", can.KeyWindow)
+	case can.SettleTime < 0:
+		return nil, fmt.Errorf("the settle time is %v, want a positive duration, or none if it is not known", can.SettleTime)
+	case can.SettleTime > 0 && !can.LooksUp:
+		return nil, errors.New("a settle time is of use only with a provider that looks up")
+	case can.SettleTime > 0 && can.KeyWindow <= o.AttemptLeft+can.SettleTime+o.Timeout+3*o.LeaseSkew:
+		// An attempt, the skew of its lease, the settle time with its skew, and the margin before the window's end.
+		return nil, fmt.Errorf("the key window of %v is too short for a settle time of %v: the provider forgets a key before a look-up can prove anything",
+			can.KeyWindow, can.SettleTime)
 	}
 	return &Runner{o}, nil
 }
@@ -162,6 +177,7 @@ var errUnsettled = errors.New("entry is not settled")
 //	plan: expired? wanted?        ──ends here──▶ Finish, unless the entry is unsettled
 //	claim                         ──refused────▶ duplicate, deferred, isolated
 //	unresolved before? look up    ──accepted───▶ complete      ──nobody can tell──▶ ambiguous
+//	                              ──may still arrive──▶ waits  ──proven absent────▶ as if there were no earlier call
 //	call                          ──accepted───▶ complete      ──failed──▶ retried by the worker
 func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	todo, res, ok := r.plan(ctx, d, c)

@@ -21,6 +21,7 @@ const (
 	skew    = time.Minute
 	budget  = 26 * time.Second // the time of an attempt in its invocation
 	window  = time.Hour
+	settle  = 3 * time.Minute
 )
 
 var rules = ledger.Rules{
@@ -168,6 +169,7 @@ type desk struct {
 	timeout  time.Duration
 	begun    time.Time
 	ahead    time.Duration // by how much the runner's clock is ahead
+	readings int           // of the runner's clock until it jumps over a minute; 0 is never
 
 	expiresAt time.Time
 	drop      string // the outcome of the plan
@@ -183,7 +185,14 @@ func newDesk(t *testing.T, can effect.Abilities) *desk {
 	return d
 }
 
-func (d *desk) clock() time.Time { return time.Now().Add(d.ahead) }
+func (d *desk) clock() time.Time {
+	if d.readings > 0 {
+		if d.readings--; d.readings == 0 {
+			d.ahead += time.Minute
+		}
+	}
+	return time.Now().Add(d.ahead)
+}
 
 func (d *desk) start() {
 	d.Helper()
@@ -263,7 +272,10 @@ func class(t *testing.T, res job.Result) job.Class {
 	return job.AsFailure(res.Err).Class
 }
 
-var all = effect.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: window}
+var (
+	all     = effect.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: window}
+	settles = effect.Abilities{LooksUp: true, KeyWindow: window, SettleTime: settle}
+)
 
 func TestSendsAndIsDoneWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -524,10 +536,12 @@ func TestExpiredDuringReconciliation(t *testing.T) {
 		send   func(context.Context, *stub) (string, error)
 		status ledger.Status
 	}{
-		"not found":        {all, stuck, ledger.Expired},
+		"not found":        {all, stuck, ledger.Isolated},
+		"settled":          {settles, stuck, ledger.Expired},
+		"not settled yet":  {effect.Abilities{LooksUp: true, KeyWindow: window, SettleTime: 10 * time.Minute}, stuck, ledger.Pending},
 		"accepted":         {all, lost, ledger.Done},
 		"no look-up":       {effect.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated},
-		"does not dedup":   {effect.Abilities{LooksUp: true, KeyWindow: window}, stuck, ledger.Expired},
+		"does not dedup":   {effect.Abilities{LooksUp: true, KeyWindow: window}, stuck, ledger.Isolated},
 		"neither":          {effect.Abilities{}, stuck, ledger.Isolated},
 		"window is so old": {effect.Abilities{LooksUp: true, KeyWindow: time.Minute}, stuck, ledger.Isolated},
 	} {
@@ -568,7 +582,8 @@ func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
 		outcome string
 	}{
 		"accepted":   {all, lost, ledger.Done, effect.Sent},
-		"not found":  {all, stuck, ledger.Terminal, "cancelled"},
+		"not found":  {all, stuck, ledger.Isolated, ""},
+		"settled":    {settles, stuck, ledger.Terminal, "cancelled"},
 		"no look-up": {effect.Abilities{Deduplicates: true, KeyWindow: window}, stuck, ledger.Isolated, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -576,12 +591,153 @@ func TestAnUnwantedReminderIsLookedUpFirst(t *testing.T) {
 			d.provider.send = tt.send
 			d.deliver("t1")
 			d.drop = "cancelled"
-			time.Sleep(time.Minute)
+			time.Sleep(settle + skew)
 			d.deliver("t2")
 			if e := d.book.get(); e.Status != tt.status || e.Outcome != tt.outcome || len(d.provider.keys) != 1 {
 				t.Errorf("%s: sends %v, entry %+v", name, d.provider.keys, e)
 			}
 		})
+	}
+}
+
+// A request whose caller has given up may still be on its way, and no look-up finds it yet. Until it must have arrived, the
+// job neither ends nor sends again where that could be a second effect.
+func TestARequestThatArrivesLate(t *testing.T) {
+	const yet = "the look-up is repeated"
+	both := settles
+	both.Deduplicates = true
+	for _, tt := range []struct {
+		name     string
+		can      effect.Abilities
+		arrives  bool
+		wanted   bool
+		first    ledger.Status // after the first look-up
+		end      ledger.Status
+		outcome  string
+		accepted int
+		sends    int
+	}{
+		{"unwanted, it arrives", settles, true, false, ledger.Pending, ledger.Done, effect.Sent, 1, 1},
+		{"unwanted, it never arrives", settles, false, false, ledger.Pending, ledger.Terminal, "cancelled", 0, 1},
+		{"unwanted, deduplicates, it arrives", both, true, false, ledger.Pending, ledger.Done, effect.Sent, 1, 1},
+		{"unwanted, nobody knows when it is settled", all, true, false, ledger.Isolated, ledger.Isolated, "", 1, 1},
+		{"wanted, it arrives", settles, true, true, ledger.Pending, ledger.Done, effect.Sent, 1, 1},
+		{"wanted, it never arrives", settles, false, true, ledger.Pending, ledger.Done, effect.Sent, 1, 2},
+		{"wanted, deduplicates, it arrives", both, true, true, ledger.Done, ledger.Done, effect.Sent, 1, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, tt.can)
+				d.provider.send = stuck
+				d.deliver("t1")
+				d.provider.send = nil
+				over := time.Now()
+				if !tt.wanted {
+					d.drop = "cancelled"
+				}
+				time.Sleep(time.Minute)
+				res := d.deliver("t2")
+				e := d.book.get()
+				if e.Status != tt.first {
+					t.Fatalf("after the first look-up: %s, want %s: %+v", e.Status, tt.first, e)
+				}
+				if e.Status == ledger.Pending {
+					if want := over.Add(settle + skew); res.Verdict != job.Blocked || !res.Until.Equal(want) || !e.RetryAt.Equal(want) {
+						t.Errorf("it waits until %v (%v), want %v", res.Until, res, want)
+					}
+					if last := e.History[len(e.History)-1]; last.What != ledger.EventWaits || !strings.Contains(last.Error, yet) {
+						t.Errorf("the history says %+v, want why it waits", last)
+					}
+					if e.Attempts != 1 {
+						t.Errorf("%d attempts, want none for the wait", e.Attempts)
+					}
+					if res := d.deliver("t3"); res.Verdict != job.Blocked || d.provider.lookups != 1 {
+						t.Errorf("a copy meanwhile: %+v after %d look-ups", res, d.provider.lookups)
+					}
+				}
+				if tt.arrives {
+					d.provider.accept()
+				}
+				time.Sleep(time.Until(over.Add(settle + skew)))
+				d.deliver("t4")
+				d.want(tt.end, tt.outcome, tt.accepted)
+				if got := len(d.provider.keys); got != tt.sends {
+					t.Errorf("%d sends, want %d", got, tt.sends)
+				}
+				if e := d.book.get(); e.Unresolved != (tt.end == ledger.Isolated) {
+					t.Errorf("unresolved %v at the end", e.Unresolved)
+				}
+			})
+		})
+	}
+}
+
+// A claim whose process died may have made a call until its lease ended. What a claim without a call did meanwhile does
+// not prolong the wait.
+func TestTheSettleTimeCountsFromTheLastCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, settles)
+		var over time.Time
+		d.provider.send = func(context.Context, *stub) (string, error) {
+			d.book.trouble = ledger.ErrUnavailable // nothing is written any more, as if the process were dead
+			return "", errors.New("no answer")
+		}
+		d.run(t.Context(), "t1")
+		d.book.trouble, d.provider.send, d.drop = nil, nil, "cancelled"
+		over = d.book.get().LeaseUntil
+		time.Sleep(time.Until(over))
+		d.provider.lookup = func(context.Context, *stub) (string, error) { return "", errors.New("503") }
+		d.deliver("t2")
+		time.Sleep(time.Minute)
+		d.provider.lookup = nil
+		want := over.Add(settle + skew)
+		if res := d.deliver("t3"); res.Verdict != job.Blocked || !res.Until.Equal(want) {
+			t.Errorf("%+v, want it to wait until %v, which is the settle time after the lease's end", res, want)
+		}
+		time.Sleep(time.Until(want))
+		d.deliver("t4")
+		d.want(ledger.Terminal, "cancelled", 0)
+	})
+}
+
+// The answer to the write that lets the job wait is lost: the delivery is left, and the next one waits too.
+func TestALostAnswerToAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, settles)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.drop = "cancelled"
+		time.Sleep(time.Minute)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			d.book.lose = 1
+			return "", effect.ErrNoRequest
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed {
+			t.Errorf("result %+v", res)
+		}
+		if res := d.deliver("t3"); res.Verdict != job.Blocked || d.provider.lookups != 1 {
+			t.Errorf("the next: %+v after %d look-ups", res, d.provider.lookups)
+		}
+	})
+}
+
+// The clock may pass the expiry at any moment of an attempt: a job with an open call does not end as expired by it.
+func TestTheExpiryPassesInTheMiddleOfAnAttempt(t *testing.T) {
+	for _, can := range []effect.Abilities{{Deduplicates: true, KeyWindow: window}, all} {
+		for readings := range 15 {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, can)
+				d.provider.send = stuck
+				d.expiresAt = d.begun.Add(90 * time.Second)
+				d.deliver("t1")
+				time.Sleep(time.Until(d.begun.Add(80 * time.Second)))
+				d.readings = readings
+				d.deliver("t2")
+				if e := d.book.get(); e.Status.Final() || !e.Unresolved {
+					t.Errorf("%+v, the expiry passes at reading %d of the clock: the job ends as %s", can, readings, e.Status)
+				}
+			})
+		}
 	}
 }
 

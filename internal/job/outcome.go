@@ -91,7 +91,9 @@ type Failure struct {
 	// Unresolved says that the external call may have taken effect in spite of the error. The next attempt then
 	// has to find out first. It is set for every error without a class.
 	Unresolved bool
-	Err        error
+	// NoCall says that the failed attempt made no external call itself. So Unresolved is about an earlier one.
+	NoCall bool
+	Err    error
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -102,7 +104,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 func AsFailure(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
-		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Unresolved: f.Unresolved, Err: err}
+		return &Failure{Class: f.Class, RetryAfter: f.RetryAfter, Unresolved: f.Unresolved, NoCall: f.NoCall, Err: err}
 	}
 	return &Failure{Class: ClassUnknown, Unresolved: true, Err: err}
 }

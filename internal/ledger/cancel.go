@@ -47,7 +47,7 @@ func (r Rules) Cancel(e Entry, d job.Delivery, decision Decision) (Entry, error)
 	case e.Unresolved, e.Status == Isolated && e.LastClass == job.Ambiguous:
 		return e, ErrUnresolved
 	}
-	e = e.Open(d).release().resolve()
+	e = e.Open(d).release(decision.At).resolve()
 	e.Status, e.Outcome, e.RetryAt, e.Decided = Terminal, Cancelled, time.Time{}, ""
 	e.FinalAt = decision.At
 	e = r.keep(e, later(decision.At, d.Envelope.NotBefore))

@@ -73,6 +73,12 @@ func (r Rules) Claim(e Entry, d job.Delivery, l Lease, now time.Time) (Entry, er
 	case e.Status == Running && e.Attempts+1-e.BudgetFrom >= r.Retry.MaxAttempts:
 		return e, ErrSpent
 	}
+	if e.Unresolved {
+		// An earlier version of this program did not write CalledUntil. All earlier calls are over by now.
+		if e.CalledUntil = later(e.CalledUntil, e.LeaseUntil); e.CalledUntil.IsZero() {
+			e.CalledUntil = now
+		}
+	}
 	if e.Status == Running {
 		e.Attempts++
 		e.LastClass, e.LastError = job.ClassUnknown, "the claim ended without an outcome"
@@ -112,7 +118,18 @@ func (r Rules) Release(e Entry, token string) (Entry, error) {
 	} else {
 		e = e.resolve()
 	}
-	return e.release(), nil
+	return e.idle(), nil
+}
+
+// Postpone ends a claim under which no call was made, like Release, and lets the job wait until a time. why is kept
+// in the history.
+func (r Rules) Postpone(e Entry, token string, until time.Time, why string, now time.Time) (Entry, error) {
+	e, err := r.Release(e, token)
+	if err != nil {
+		return e, err
+	}
+	e.RetryAt = roundUp(until)
+	return r.keep(e.note(Event{At: now, What: EventWaits, Attempt: e.Attempts, Error: why}), now), nil
 }
 
 // Free says whether a running entry's lease has ended. An entry without a lease time is not free.

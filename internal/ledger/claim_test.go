@@ -273,3 +273,59 @@ func TestCalledFromIsThatOfTheFirstOpenCall(t *testing.T) {
 		t.Errorf("after a lost answer: called from %v, %v, want %v", failed.CalledFrom, err, later)
 	}
 }
+
+// A look-up proves that there is no request only some time after the last call was over: when its failure was recorded, or
+// its claim's lease had ended.
+func TestCalledUntilIsTheEndOfTheLastOpenCall(t *testing.T) {
+	lost := &job.Failure{Class: job.Transient, Unresolved: true, Err: errors.New("no answer")}
+	e := claimed(t)
+	if !e.CalledUntil.IsZero() {
+		t.Errorf("of a claim that has not ended: %v", e.CalledUntil)
+	}
+	over := t0.Add(5 * time.Second)
+	failed, err := rules.Fail(e, delivery("m1", t0), lost, over, 0)
+	if err != nil || !failed.CalledUntil.Equal(over) {
+		t.Errorf("after a failure: %v, %v, want %v", failed.CalledUntil, err, over)
+	}
+
+	// The next claim looks up, and makes no call.
+	at := failed.RetryAt
+	looking, err := rules.Claim(stored(failed), delivery("m2", t0), Lease{Until: at.Add(time.Minute), ProviderKey: "key-1"}, at)
+	if err != nil || !looking.CalledUntil.Equal(over) {
+		t.Errorf("the next claim: %v, %v, want %v", looking.CalledUntil, err, over)
+	}
+	noCall := &job.Failure{Class: job.Transient, Unresolved: true, NoCall: true, Err: errors.New("503")}
+	if failed, err := rules.Fail(stored(looking), delivery("m2", t0), noCall, at.Add(time.Second), 0); err != nil || !failed.CalledUntil.Equal(over) || !failed.Unresolved {
+		t.Errorf("after a look-up that failed: %v, unresolved %v, %v, want %v", failed.CalledUntil, failed.Unresolved, err, over)
+	}
+	if called, err := rules.Fail(stored(looking), delivery("m2", t0), lost, at.Add(time.Second), 0); err != nil || !called.CalledUntil.Equal(at.Add(time.Second)) {
+		t.Errorf("after another call: %v, %v, want %v", called.CalledUntil, err, at.Add(time.Second))
+	}
+	waits, err := rules.Postpone(stored(looking), "token-m2", at.Add(time.Hour+1), "why", at)
+	if err != nil || !waits.CalledUntil.Equal(over) || !waits.RetryAt.Equal(at.Add(time.Hour+time.Millisecond)) || waits.Attempts != failed.Attempts {
+		t.Errorf("after a wait: called until %v, retry at %v, %d attempts, %v", waits.CalledUntil, waits.RetryAt, waits.Attempts, err)
+	}
+	if last := waits.History[len(waits.History)-1]; last.What != EventWaits || last.Error != "why" {
+		t.Errorf("the history says %+v, want why it waits", last)
+	}
+
+	// The claim dies: its call may have been made until its lease ended.
+	dead := looking.LeaseUntil
+	taken, err := rules.Claim(stored(looking), delivery("m3", t0), Lease{Until: dead.Add(time.Hour), ProviderKey: "key-1"}, dead.Add(time.Minute))
+	if err != nil || !taken.CalledUntil.Equal(dead) {
+		t.Errorf("after a claim that died: %v, %v, want %v", taken.CalledUntil, err, dead)
+	}
+	if _, err := rules.Postpone(stored(looking), "token-m3", at, "why", at); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("a wait by another delivery: %v", err)
+	}
+
+	// An earlier version of the worker wrote the entry.
+	old := stored(failed)
+	old.CalledUntil = time.Time{}
+	if e, err := rules.Claim(old, delivery("m4", t0), lease, at); err != nil || !e.CalledUntil.Equal(at) {
+		t.Errorf("without the time of an earlier version: %v, %v, want that of the claim, %v", e.CalledUntil, err, at)
+	}
+	if done, err := rules.CompleteClaim(stored(taken), delivery("m3", t0), Done, "sent", "req", dead.Add(time.Minute)); err != nil || !done.CalledUntil.IsZero() {
+		t.Errorf("at the end: %v, %v, want none", done.CalledUntil, err)
+	}
+}

@@ -47,6 +47,8 @@ const (
 	EventFailed   EventKind = "failed"
 	EventIsolated EventKind = "isolated"
 	EventReopened EventKind = "reopened"
+	// EventWaits: the job waits until a look-up can tell how an earlier call ended.
+	EventWaits EventKind = "waits"
 )
 
 // Event is one line of an entry's history.
@@ -121,6 +123,10 @@ type Entry struct {
 	// CalledFrom is the time of the oldest claim whose call may have been accepted without a known outcome;
 	// zero if there is none. No such call is older.
 	CalledFrom time.Time `json:"calledFrom,omitzero"`
+	// CalledUntil is the time at which the last call without a known outcome was over for its caller: its failure was
+	// recorded, or its claim's lease ended. Its request may still be on its way then. Zero if there is no such call,
+	// or if its claim has not ended.
+	CalledUntil time.Time `json:"calledUntil,omitzero"`
 	// Unresolved says that an external call may have been made without a recorded outcome. Every claim sets it,
 	// a recorded outcome clears it, and a claim that finds it set looks the call up first.
 	Unresolved bool `json:"unresolved,omitzero"`

@@ -119,7 +119,7 @@ func (e Entry) check(d job.Delivery, now time.Time) error {
 
 // resolve records that no call has an unknown outcome any more.
 func (e Entry) resolve() Entry {
-	e.Unresolved, e.OpenClaims, e.CalledFrom = false, 0, time.Time{}
+	e.Unresolved, e.OpenClaims, e.CalledFrom, e.CalledUntil = false, 0, time.Time{}, time.Time{}
 	return e
 }
 
@@ -129,8 +129,17 @@ func (r Rules) keep(e Entry, now time.Time) Entry {
 	return e
 }
 
-// release ends a claim.
-func (e Entry) release() Entry {
+// release ends a claim at the time now: it belongs to the caller, or its lease has ended. So its call is over for its
+// caller.
+func (e Entry) release(now time.Time) Entry {
+	if e.Status == Running && e.Unresolved {
+		e.CalledUntil = later(e.CalledUntil, now)
+	}
+	return e.idle()
+}
+
+// idle ends a claim under which no call was made.
+func (e Entry) idle() Entry {
 	e.Status, e.LeaseUntil = Pending, time.Time{}
 	return e
 }
@@ -147,10 +156,15 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 		return e, &NotYetError{Until: e.RetryAt}
 	}
 	// Only the owner of the claim knows how its call ended. Every other failure leaves the mark as it is.
-	if e.Status == Running && e.Owner == d.Token && !f.Unresolved {
-		e = e.resolve()
+	if e.Status == Running && e.Owner == d.Token {
+		if !f.Unresolved {
+			e = e.resolve()
+		}
+		if f.NoCall {
+			e = e.idle()
+		}
 	}
-	e = e.Open(d).release()
+	e = e.Open(d).release(now)
 	if e.TimeBudget > 0 && e.Attempts == e.BudgetFrom && e.Throttles == 0 {
 		// The budget by time starts when the job is due or when it is first tried, whichever is later.
 		e = e.grant(later(e.Due, now))
@@ -175,17 +189,19 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 	if cause != "" {
 		return r.isolate(e, d, cause, now), nil
 	}
-	// Round up to the millisecond, which is what a store keeps. So the time is never earlier than Retry-After.
-	e.RetryAt = now.Add(delay + time.Millisecond - 1).Truncate(time.Millisecond)
+	e.RetryAt = roundUp(now.Add(delay)) // never earlier than Retry-After
 	return r.keep(e, now), nil
 }
+
+// roundUp rounds up to the millisecond, which is what a store keeps.
+func roundUp(t time.Time) time.Time { return t.Add(time.Millisecond - 1).Truncate(time.Millisecond) }
 
 // Isolate records an isolation that is not a failed attempt, such as after too many contentions.
 func (r Rules) Isolate(e Entry, d job.Delivery, class job.Class, cause job.Cause, reason string, now time.Time) (Entry, error) {
 	if err := e.check(d, now); err != nil {
 		return e, err
 	}
-	e = e.Open(d).release()
+	e = e.Open(d).release(now)
 	e.LastClass, e.LastError = class, job.SafeText(reason)
 	return r.isolate(e, d, cause, now), nil
 }
@@ -207,7 +223,7 @@ func (r Rules) Finish(e Entry, d job.Delivery, status Status, outcome string, no
 	if e.Unresolved {
 		return e, ErrUnresolved
 	}
-	e = e.Open(d).release()
+	e = e.Open(d).release(now)
 	e.Status, e.Outcome, e.FinalAt, e.RetryAt = status, outcome, now, time.Time{}
 	return r.keep(e, now), nil
 }

@@ -73,7 +73,7 @@ func (r Rules) Redrive(e Entry, d job.Delivery, x Redriving, now time.Time) (Ent
 	case e.Redrives != x.Generation:
 		return e, ErrDrift
 	case e.Status != Isolated:
-		e = e.release()
+		e = e.release(now)
 		e.Run = x.Run
 		return r.keep(e.note(Event{At: now, What: EventRedriven}), now), nil
 	case e.LastClass == job.Ambiguous && e.Decided != NotSent:
@@ -112,7 +112,7 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 	case e.Status == Running && !e.Free(now):
 		return e, &NotYetError{Until: e.LeaseUntil}
 	}
-	e = e.release()
+	e = e.release(now)
 	if e.Attempts == e.BudgetFrom && e.Redrives > 0 && !e.ranSinceOpened() {
 		e.Redrives--
 	}
@@ -137,7 +137,7 @@ func (r Rules) Discard(e Entry, d job.Delivery, by Decision, now time.Time) (Ent
 		by.What = Drop
 		return r.Decide(e, by)
 	}
-	e = e.Open(d).release()
+	e = e.Open(d).release(now)
 	e.Status, e.Outcome, e.RetryAt, e.FinalAt = Terminal, OutcomeDiscarded, time.Time{}, now
 	e = r.keep(e, now)
 	return e.note(Event{At: now, What: EventDiscarded}), nil

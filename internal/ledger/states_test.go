@@ -53,6 +53,9 @@ func transitions() map[change]bool {
 			return got
 		},
 		"Release": func(e Entry) []Entry { return try(nil, e)(rules.Release(e, d.Token)) },
+		"Postpone": func(e Entry) []Entry {
+			return try(nil, e)(rules.Postpone(e, d.Token, now.Add(time.Minute), "x", now))
+		},
 		"Complete": func(e Entry) (got []Entry) {
 			if !e.Accepts(now) {
 				return nil

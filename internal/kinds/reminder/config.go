@@ -27,6 +27,7 @@ const (
 	EnvDeduplicates = "ACKLAST_PROVIDER_DEDUPLICATES"
 	EnvLooksUp      = "ACKLAST_PROVIDER_LOOKS_UP"
 	EnvKeyWindow    = "ACKLAST_PROVIDER_KEY_WINDOW"
+	EnvSettleTime   = "ACKLAST_PROVIDER_SETTLE_TIME"
 	EnvBareYes      = "ACKLAST_PROVIDER_BARE_YES"
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
@@ -43,6 +44,7 @@ var variables = []acklast.Variable{
 	{Name: EnvDeduplicates, Help: "true if the HTTP provider takes requests under one key for one request"},
 	{Name: EnvLooksUp, Help: "true if the HTTP provider tells by the key whether it accepted a request"},
 	{Name: EnvKeyWindow, Help: "how long the HTTP provider remembers a key, such as 24h"},
+	{Name: EnvSettleTime, Help: "how long after a call the HTTP provider's look-up may not yet find its request, such as 10m; nothing if that is not known"},
 	{Name: EnvBareYes, Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
 	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
@@ -94,7 +96,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	c := Config{
 		Provider: getenv(EnvProvider), Timeout: r.Duration(EnvTimeout, env.Positive, defaultTimeout),
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
-		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0)},
+		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0), SettleTime: r.Duration(EnvSettleTime, env.Positive, 0)},
 		BareYes:   getenv(EnvBareYes),
 		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet), SESSandbox: r.Bool(EnvSESSandbox),
 	}
@@ -109,6 +111,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
+		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything", EnvSettleTime)
 	case ProviderSES:
 		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:
@@ -179,6 +182,7 @@ func (c Config) Environment() map[string]string {
 	yes(EnvDeduplicates, c.Abilities.Deduplicates)
 	yes(EnvLooksUp, c.Abilities.LooksUp)
 	duration(EnvKeyWindow, c.Abilities.KeyWindow)
+	duration(EnvSettleTime, c.Abilities.SettleTime)
 	set(EnvBareYes, c.BareYes)
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)

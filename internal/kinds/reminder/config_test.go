@@ -17,7 +17,7 @@ func TestConfig(t *testing.T) {
 	for name, c := range map[string]reminder.Config{
 		"none": {Timeout: 5 * time.Second},
 		"http": {Provider: reminder.ProviderHTTP, Timeout: 3 * time.Second, URL: "https://provider.example/v1", SecretARN: "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf",
-			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour}},
+			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour, SettleTime: time.Minute}},
 		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s", BareYes: "200, 202"},
 		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set"},
 	} {
@@ -52,6 +52,7 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "provider-secret"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvDeduplicates: "true"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "-1h"}},
+		{http, reminder.EnvSettleTime, map[string]string{reminder.EnvDeduplicates: "true", reminder.EnvKeyWindow: "1h", reminder.EnvSettleTime: "1m"}},
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "200,404"}},
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "yes"}},
 		{http, reminder.EnvLooksUp, map[string]string{reminder.EnvLooksUp: "perhaps"}},
@@ -125,7 +126,7 @@ func TestThePolicyIsDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range []string{reminder.EnvProvider, reminder.EnvURL, reminder.EnvSecret, reminder.EnvSecretARN, reminder.EnvTimeout,
-		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet} {
+		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSettleTime, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet} {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/reminders.md does not explain %s", name)
 		}

@@ -208,7 +208,7 @@ func TestGrants(t *testing.T) {
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
 	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x", SESSandbox: true,
-		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1}}
+		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1, SettleTime: 1}}
 	var want, got []string
 	for name := range full.Environment() {
 		want = append(want, name)
