@@ -28,15 +28,19 @@ type world struct {
 	tasks []*task
 	names int
 
-	// The requests that the provider has received, and those that are still on their way although their sender
-	// gave up.
+	// The requests that the provider has accepted, whether it has refused one for good, and those that are still on
+	// their way although their sender gave up.
 	accepted   int
 	acceptedAt time.Time
-	travelling int
+	declinedAt time.Time
+	travelling []request
 
 	steps  map[string]int // what happened, so that the test can check that it covers enough
 	broken string         // broken promises
 }
+
+// request is on its way. It arrives before its settle time is over, or never.
+type request struct{ by time.Time }
 
 // task is one delivery at work, in one invocation.
 type task struct {
@@ -65,6 +69,7 @@ const (
 	sendVanish           // never arrives, no answer
 	sendTravel           // no answer, and it arrives later
 	sendThrottled        // refused for now
+	sendDeclined         // refused for good
 	sendChoices
 )
 
@@ -157,13 +162,25 @@ func (k *task) Send(context.Context, string) (string, error) {
 	switch k.stop("send") { // for as long as the test likes: the write may be under way when its time is over
 	case sendOK:
 		w.accept()
+		refused := w.declined()
 		k.stop("answered")
+		if refused {
+			return "", &effect.DeclinedError{Outcome: "declined"}
+		}
 		return "req", nil
 	case sendLost:
 		w.accept()
 		w.steps["answer lost"]++
 	case sendTravel:
-		w.travelling++
+		w.travelling = append(w.travelling, request{w.now.Add(w.can.SettleTime)})
+	case sendDeclined:
+		if w.can.Deduplicates && w.accepted > 0 && w.remembers() {
+			w.steps["deduplicated"]++
+			return "req", nil
+		}
+		w.declinedAt = w.now
+		w.steps["declined"]++
+		return "", &effect.DeclinedError{Outcome: "declined"}
 	case sendThrottled:
 		return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, Err: errors.New("429")}}
 	}
@@ -176,10 +193,18 @@ func (k *task) Lookup(context.Context, string) (string, error) {
 	}
 	w := k.w
 	w.steps["look-up"]++
-	if w.accepted > 0 && w.remembers() {
+	switch {
+	case w.accepted > 0 && w.remembers():
 		return "req", nil
+	case w.declined():
+		return "", &effect.DeclinedError{Outcome: "declined"}
 	}
 	return "", effect.ErrNoRequest
+}
+
+// declined says whether the provider answers the next request with its refusal of an earlier one.
+func (w *world) declined() bool {
+	return w.can.Deduplicates && w.accepted == 0 && !w.declinedAt.IsZero() && w.now.Before(w.declinedAt.Add(w.can.KeyWindow))
 }
 
 func (w *world) remembers() bool { return w.now.Before(w.acceptedAt.Add(w.can.KeyWindow)) }
@@ -190,10 +215,26 @@ func (w *world) accept() {
 		w.steps["deduplicated"]++
 		return
 	}
+	if w.declined() {
+		w.steps["refused again"]++
+		return
+	}
 	w.accepted++
 	w.acceptedAt = w.now
-	if w.accepted > 1 {
-		w.broken = fmt.Sprintf("accepted %d times; entry %+v", w.accepted, w.entry) // set by the test
+	switch e := w.entry; {
+	case w.accepted > 1:
+		w.broken = fmt.Sprintf("accepted %d times; entry %+v", w.accepted, e) // set by the test
+	case e.Status == ledger.Expired, e.Status == ledger.Terminal:
+		w.broken = fmt.Sprintf("accepted although it ended as %s, %s: %+v", e.Status, e.Outcome, e)
+	}
+}
+
+// arrive lets a request that was on its way arrive, or get lost.
+func (w *world) arrive(i int, lost bool) {
+	w.travelling = append(w.travelling[:i:i], w.travelling[i+1:]...)
+	if !lost {
+		w.accept()
+		w.check()
 	}
 }
 
@@ -237,6 +278,9 @@ func (k *task) work() {
 	for range 2 {
 		res := x.Run(ctx, d, call)
 		w.steps[fmt.Sprint("verdict ", res.Verdict)]++
+		if h := w.entry.History; len(h) > 0 && h[len(h)-1].What == ledger.EventWaits {
+			w.steps["waits"]++
+		}
 		switch res.Verdict {
 		case job.Failed:
 			f := job.AsFailure(res.Err)
@@ -289,7 +333,7 @@ func (w *world) uncertain() bool {
 			return true
 		}
 	}
-	return w.travelling > 0
+	return len(w.travelling) > 0
 }
 
 // decide is the person on call, who asks the provider's support and gets the truth. People wait until no
@@ -315,21 +359,50 @@ func (w *world) decide(drop bool) {
 }
 
 // pass lets time pass. No request travels, and no process stands still within one, for as long as a provider
-// remembers a key.
+// remembers a key. If the provider has a settle time, every request arrives within it or never. It counts from the end of
+// the call, at the latest from that of its lease, at which its process ends.
 func (w *world) pass(d time.Duration) {
-	if d >= window/4 && w.uncertain() {
-		d = time.Minute
+	to := w.now.Add(d)
+	if w.can.SettleTime == 0 {
+		if d >= window/4 && w.uncertain() {
+			to = w.now.Add(time.Minute)
+		}
+		w.now = to
+		return
 	}
-	w.now = w.now.Add(d)
+	for {
+		at, happens := to, func() {}
+		for i, r := range w.travelling {
+			if r.by.Before(at) {
+				at, happens = r.by, func() { w.arrive(i, rapid.Bool().Draw(w.t, "lost")) }
+			}
+		}
+		for _, k := range w.tasks {
+			if by := k.ends.Add(skew + w.can.SettleTime); k.at == "send" && by.Before(at) {
+				at, happens = by, func() {
+					if rapid.Bool().Draw(w.t, "arrives") {
+						w.accept()
+					}
+					w.step(k, die)
+				}
+			}
+		}
+		if w.now = at; !at.Before(to) {
+			return
+		}
+		happens()
+	}
 }
 
-// For any events in any order, there is at most one acceptance, or the job is isolated as ambiguous.
+// For any events in any order, there is at most one acceptance, and the entry says it, or the job is isolated as
+// ambiguous.
 func TestNeverTwice(t *testing.T) {
 	t.Parallel()
 	for _, can := range []effect.Abilities{
 		{}, {Deduplicates: true, KeyWindow: window}, {LooksUp: true, KeyWindow: window}, {Deduplicates: true, LooksUp: true, KeyWindow: window},
+		settles, {Deduplicates: true, LooksUp: true, KeyWindow: window, SettleTime: settle},
 	} {
-		t.Run(fmt.Sprintf("deduplicates %v, looks up %v", can.Deduplicates, can.LooksUp), func(t *testing.T) {
+		t.Run(fmt.Sprintf("deduplicates %v, looks up %v, settles in %v", can.Deduplicates, can.LooksUp, can.SettleTime), func(t *testing.T) {
 			t.Parallel()
 			steps := map[string]int{}
 			for range 5 { // a history takes a millisecond, and the rare ones matter
@@ -343,7 +416,9 @@ func TestNeverTwice(t *testing.T) {
 			if can.LooksUp {
 				want = append(want, "look-up")
 			}
-			if !can.Deduplicates {
+			if can.SettleTime > 0 {
+				want = append(want, "waits")
+			} else {
 				want = append(want, "ambiguous", "decided sent", "decided not-sent")
 			}
 			for _, what := range want {
@@ -376,10 +451,8 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 			w.pass(rapid.SampledFrom([]time.Duration{10 * time.Minute, window, 4 * time.Hour}).Draw(t, "long"))
 		case act == 5:
 			w.decide(rapid.Bool().Draw(t, "drop"))
-		case act == 6 && w.travelling > 0:
-			w.travelling--
-			w.accept()
-			w.check()
+		case act == 6 && len(w.travelling) > 0:
+			w.arrive(rapid.IntRange(0, len(w.travelling)-1).Draw(t, "request"), false)
 		case act == 7:
 			w.drop = rapid.Bool().Draw(t, "drop")
 		default:
@@ -405,9 +478,8 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 	for len(w.tasks) > 0 {
 		w.step(w.tasks[0], goOn)
 	}
-	for ; w.travelling > 0; w.travelling-- {
-		w.accept()
-		w.check()
+	for len(w.travelling) > 0 {
+		w.arrive(0, false)
 	}
 	for range 40 {
 		if w.entry.Status.Final() || w.entry.Status == ledger.Isolated && w.entry.Redrives >= rules.MaxRedrives {
@@ -422,9 +494,13 @@ func history(t *rapid.T, can effect.Abilities, steps map[string]int) {
 	}
 	e := w.entry
 	switch {
-	case e.Status.Final():
-		if e.Status == ledger.Done && w.accepted != 1 {
+	case e.Status == ledger.Done:
+		if w.accepted != 1 {
 			t.Fatalf("done with %d acceptances: %+v", w.accepted, e)
+		}
+	case e.Status.Final():
+		if w.accepted != 0 {
+			t.Fatalf("it ended as %s, %s, with %d acceptances: %+v", e.Status, e.Outcome, w.accepted, e)
 		}
 	case e.Status == ledger.Isolated && e.LastClass == job.Ambiguous: // and a person has to decide
 	case e.Status == ledger.Isolated && e.Redrives >= rules.MaxRedrives:
