@@ -333,9 +333,11 @@ func TestRemindersThatAreNotSent(t *testing.T) {
 	e.wantDLQ(0)
 }
 
-// The provider never received the request. When that becomes known, the reminder has expired.
+// The provider never received the request. When that is proven, the reminder has expired.
 func TestReminderExpiresDuringReconciliation(t *testing.T) {
-	e := reminders(t, able)
+	settles := able
+	settles.SettleTime = 2 * time.Second
+	e := reminders(t, settles)
 	p := e.reminder("slow")
 	p.ExpiresAt = time.Now().Add(6 * time.Second)
 	silence := make(chan struct{})
@@ -352,8 +354,9 @@ func TestReminderExpiresDuringReconciliation(t *testing.T) {
 	if got := e.comesTo(key, ledger.Expired); got.Outcome != reminder.TooLate || got.Unresolved {
 		t.Errorf("entry %+v", got)
 	}
-	if sends, lookups := e.env.Provider().Requests(); sends != 1 || lookups != 1 {
-		t.Errorf("%d sends and %d look-ups, want 1 and 1", sends, lookups)
+	// If the first look-up comes before the settle time is over, there is a second one.
+	if sends, lookups := e.env.Provider().Requests(); sends != 1 || lookups < 1 || lookups > 2 {
+		t.Errorf("%d sends and %d look-ups, want 1, and 1 or 2", sends, lookups)
 	}
 	e.wantAccepted(p, 0)
 	e.dry()

@@ -156,13 +156,11 @@ func (r Rules) Fail(e Entry, d job.Delivery, f *job.Failure, now time.Time, rand
 		return e, &NotYetError{Until: e.RetryAt}
 	}
 	// Only the owner of the claim knows how its call ended. Every other failure leaves the mark as it is.
-	if e.Status == Running && e.Owner == d.Token {
-		if !f.Unresolved {
-			e = e.resolve()
-		}
-		if f.NoCall {
-			e = e.idle()
-		}
+	if e.Status == Running && e.Owner == d.Token && !f.Unresolved {
+		e = e.resolve()
+	}
+	if e.Status == Running && e.Owner == d.Token && f.NoCall {
+		e = e.idle()
 	}
 	e = e.Open(d).release(now)
 	if e.TimeBudget > 0 && e.Attempts == e.BudgetFrom && e.Throttles == 0 {

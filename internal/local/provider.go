@@ -30,6 +30,9 @@ func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topol
 		"ACKLAST_PROVIDER_LOOKS_UP":     strconv.FormatBool(o.LooksUp),
 		"ACKLAST_PROVIDER_KEY_WINDOW":   cmp.Or(o.KeyWindow, providerWindow).String(),
 	}
+	if o.SettleTime > 0 {
+		env["ACKLAST_PROVIDER_SETTLE_TIME"] = o.SettleTime.String()
+	}
 	if o.Token != "" {
 		env["ACKLAST_PROVIDER_SECRET"] = o.Token
 	}

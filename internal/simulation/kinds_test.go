@@ -253,10 +253,15 @@ type provider struct {
 	travelling map[string]int // requests under way, by key
 }
 
-func newProvider(r *rand.Rand) provider {
+// newProvider draws a provider. Half of those that look up know their settle time. That is drawn from the seed alone, so
+// that the rest of a seed's story is the one that it was.
+func newProvider(r *rand.Rand, seed uint64) provider {
 	p := provider{can: effect.Abilities{Deduplicates: r.IntN(2) == 0, LooksUp: r.IntN(2) == 0}}
 	if p.can.Deduplicates || p.can.LooksUp {
 		p.can.KeyWindow = []time.Duration{20 * time.Minute, 24 * time.Hour}[r.IntN(2)]
+	}
+	if p.can.LooksUp && rand.New(rand.NewPCG(seed, 16)).IntN(2) == 0 {
+		p.can.SettleTime = longestCall
 	}
 	return p
 }
@@ -317,7 +322,11 @@ func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, e
 		travels = true
 		l.later.Go(func() {
 			defer landed()
-			l.rest(time.Duration(l.number(40, l.name, what, "travels"))*time.Second, l.name, what, "travels")
+			longest := 40
+			if settle := l.provider.can.SettleTime; settle > 0 {
+				longest = int(settle / time.Second)
+			}
+			l.rest(time.Duration(l.number(longest, l.name, what, "travels"))*time.Second, l.name, what, "travels")
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if !refused {

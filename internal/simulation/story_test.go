@@ -116,7 +116,7 @@ func newStory(seed uint64) *story {
 			[]string{ofDynamoDB, ofSQS, ofScheduler, ofProvider}[r.IntN(4)], from, from + time.Duration(1+r.IntN(1200))*time.Second,
 		})
 	}
-	s.provider = newProvider(r)
+	s.provider = newProvider(r, seed)
 	s.config = s.workerConfig(1 + 9*r.IntN(2))
 	s.clear()
 	s.drawJobs()

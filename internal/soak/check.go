@@ -237,9 +237,9 @@ func (c *checker) provider() {
 		}
 		keys[e.ProviderKey] = true
 		switch n := c.Accepted[e.ProviderKey]; {
-		case e.Status == "done" && e.Outcome == "sent" && n != 1:
-			c.broken(Once, "%s is sent, but the provider accepted %d", key, n)
-		case e.Final && !strings.HasPrefix(e.Outcome, "sent") && n > 0: // people may have decided that it is sent
+		case e.Final && strings.HasPrefix(e.Outcome, "sent") && n != 1: // also if people decided that: they say the truth
+			c.broken(Once, "%s is %s, but the provider accepted %d", key, e.Outcome, n)
+		case e.Final && !strings.HasPrefix(e.Outcome, "sent") && n > 0:
 			c.broken(Once, "%s ended as %s, but the provider accepted %d", key, e.Outcome, n)
 		}
 	}

@@ -90,9 +90,14 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		"a second commit": {Once, func(h *History) {
 			h.Writes = append(h.Writes, Write{Key: "hold/1", Began: 40, Ended: 41, At: 1000, Request: "r9", Status: "done", Final: true, Attempts: -1})
 		}},
-		"a second acceptance":              {Once, func(h *History) { h.Accepted["p2"] = 2 }},
-		"sent without an acceptance":       {Once, func(h *History) { h.Accepted["p2"] = 0 }},
-		"an acceptance without an entry":   {Once, func(h *History) { h.Accepted["p9"] = 1 }},
+		"a second acceptance":            {Once, func(h *History) { h.Accepted["p2"] = 2 }},
+		"sent without an acceptance":     {Once, func(h *History) { h.Accepted["p2"] = 0 }},
+		"an acceptance without an entry": {Once, func(h *History) { h.Accepted["p9"] = 1 }},
+		"decided sent, not accepted": {Once, func(h *History) {
+			h.Accepted["p2"] = 0
+			edit(h, "reminder/2", func(e *Entry) { e.Outcome = "sent, decided by hand" })
+		}},
+		"expired after an acceptance":      {Once, func(h *History) { edit(h, "reminder/2", func(e *Entry) { e.Status, e.Outcome = "expired", "expired" }) }},
 		"dropped after an acceptance":      {Once, func(h *History) { edit(h, "reminder/2", func(e *Entry) { e.Outcome = "unsubscribed" }) }},
 		"a message that is nowhere":        {OneEnd, func(h *History) { h.Waiting = nil; delete(h.Entries, "hold/5") }},
 		"a malformed message that is lost": {OneEnd, func(h *History) { h.DLQ = h.DLQ[:1] }},

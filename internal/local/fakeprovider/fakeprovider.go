@@ -27,6 +27,8 @@ type Options struct {
 	LooksUp bool
 	// KeyWindow is how long the provider remembers a key; 0 is for ever.
 	KeyWindow time.Duration
+	// SettleTime is the one that the worker is told: no request takes longer to be accepted. 0 is not known.
+	SettleTime time.Duration
 	// Token is the bearer token that it requires; "" accepts any.
 	Token string
 }
