@@ -167,8 +167,8 @@ func TestCosts(t *testing.T) {
 		{"an isolation: a read, a write of the entry and one of the index, a send", func(m million) float64 {
 			return priceRead + 2*priceWrite + priceSQS/m.batch
 		}},
-		{"a suspect, from its third receive on: a read of its strikes, a strike, its clearing, a deletion", func(million) float64 {
-			return priceRead + 2*priceWrite + priceSQS
+		{"a suspect, from its third receive on: a read of its strikes, a strike, its job's name, its clearing, a deletion", func(million) float64 {
+			return priceRead + 3*priceWrite + priceSQS
 		}},
 		// The reads are those of BenchmarkCalls in internal/redrive; receives and changes of visibility go by tens.
 		{"a redrive: up to 4 reads, two lines of the audit, the entry and the index, 0.6 requests to SQS, 0.1 s of the function at 10 a second; a delivery", func(m million) float64 {

@@ -43,6 +43,7 @@ type world struct {
 	queues  map[job.Queue]*simQueue
 	entries map[string]ledger.Entry
 	strikes map[string]map[string]time.Time
+	named   map[string]job.Delivery
 	docs    map[[2]string]redrive.Record
 	emf     bytes.Buffer
 	ids     int
@@ -90,7 +91,7 @@ func simKind(w *world, s *session, name string, late job.LatePolicy) job.Kind {
 func newWorld(t *testing.T, every time.Duration, weight float64) *world {
 	w := &world{
 		t: t, weight: weight, every: every, began: time.Now(), numbers: DefaultNumbers(),
-		queues: map[job.Queue]*simQueue{}, entries: map[string]ledger.Entry{}, strikes: map[string]map[string]time.Time{},
+		queues: map[job.Queue]*simQueue{}, entries: map[string]ledger.Entry{}, strikes: map[string]map[string]time.Time{}, named: map[string]job.Delivery{},
 		docs: map[[2]string]redrive.Record{}, credit: map[job.Queue]float64{},
 	}
 	w.metrics = cloudwatch.NewMetrics(w.began)
@@ -194,6 +195,8 @@ func (s *session) Update(_ context.Context, key, token string, change func(ledge
 
 func (s *session) ReadStrikes(_ context.Context, id string) (st ledger.Strikes, err error) {
 	err = s.call(func() error {
+		of := s.named[id]
+		st.Key, st.Subject, st.Digest = of.Key, of.Subject, of.Digest
 		for _, token := range slices.Sorted(maps.Keys(s.strikes[id])) {
 			st.Ends = append(st.Ends, s.strikes[id][token])
 		}
@@ -210,6 +213,10 @@ func (s *session) Strike(_ context.Context, id, token, _ string, end time.Time) 
 		s.strikes[id][token] = end
 		return nil
 	})
+}
+
+func (s *session) NameSuspect(_ context.Context, d job.Delivery) error {
+	return s.call(func() error { s.named[d.ID] = d; return nil })
 }
 
 func (s *session) ClearStrike(_ context.Context, id, token string) error {

@@ -296,8 +296,7 @@ func (s *story) poison(ctx context.Context) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	// A conviction runs no code of the kind, which would read the job's key. So the message is the only record.
-	delete(s.jobs, key)
+	s.jobs[key] = ledger.Isolated
 	s.isolated++
 	convicted, err := s.onDLQ(ctx, 1)
 	if err != nil {
@@ -348,6 +347,6 @@ func (s *story) poison(ctx context.Context) (row, error) {
 	if len(seen.Groups) != 1 || seen.Groups[0].Count != 1 {
 		return row{}, fmt.Errorf("isolated as crashed are %+v, want one message", seen.Groups)
 	}
-	s.tell("Convicted, and not run again: class %q, %s. The nine others were released once each.", job.Crashed, seen.Groups[0].Samples[0].Error)
+	s.tell("Convicted, and not run again: class %q, %s. Its entry in the ledger says so too. The nine others were released once each.", job.Crashed, seen.Groups[0].Samples[0].Error)
 	return row{Sent: 10, Became: fmt.Sprintf("9 released, 1 isolated as %s after %d deaths", job.Crashed, deaths.Load())}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"acklast/internal/dynamo"
+	"acklast/internal/job"
 )
 
 // updates records the updates of items.
@@ -35,6 +36,9 @@ func TestPlaceholdersHaveOnlyLettersDigitsAndUnderscores(t *testing.T) {
 	if err := s.ClearStrike(t.Context(), id, id); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.NameSuspect(t.Context(), job.Delivery{Message: job.Message{ID: id}, Key: id, Subject: id, Digest: id}); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.FinishSmoke(t.Context(), id, id); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,7 @@ func TestPlaceholdersHaveOnlyLettersDigitsAndUnderscores(t *testing.T) {
 			}
 		}
 	}
-	if len(api.made) != 3 {
-		t.Errorf("%d updates, want 3", len(api.made))
+	if len(api.made) != 4 {
+		t.Errorf("%d updates, want 4", len(api.made))
 	}
 }

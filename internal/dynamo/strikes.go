@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 )
 
@@ -21,6 +22,9 @@ const (
 	strikeSubject = "strikes\t"
 	strikeKey     = "#strikes"
 	strikePrefix  = "struck_"
+
+	attrJobKey     = "job_key"
+	attrJobSubject = "job_subject"
 )
 
 // strikeRetention is how long strikes are kept: longer than any lane keeps a message. Clean-up only.
@@ -39,7 +43,10 @@ func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strik
 		return ledger.Strikes{}, fmt.Errorf("read strikes: %w", Translate(err))
 	}
 	r := reader{item: out.Item}
-	strikes := ledger.Strikes{Kind: readText[string](&r, attrKind)}
+	strikes := ledger.Strikes{
+		Kind: readText[string](&r, attrKind), Key: readText[string](&r, attrJobKey),
+		Subject: readText[string](&r, attrJobSubject), Digest: readText[string](&r, attrDigest),
+	}
 	for _, name := range slices.Sorted(maps.Keys(out.Item)) {
 		if !strings.HasPrefix(name, strikePrefix) {
 			continue
@@ -69,6 +76,15 @@ func (s *Store) ClearStrike(ctx context.Context, messageID, token string) error 
 	w := newWrite()
 	w.set(strikePrefix+token, Number(0))
 	return s.writeStrikes(ctx, "clear strike", messageID, w)
+}
+
+// NameSuspect records which job a struck message carries. A message never changes, so repeating it is safe.
+func (s *Store) NameSuspect(ctx context.Context, d job.Delivery) error {
+	w := newWrite()
+	w.set(attrJobKey, Text(d.Key))
+	w.set(attrJobSubject, Text(d.Subject))
+	w.set(attrDigest, Text(d.Digest))
+	return s.writeStrikes(ctx, "name suspect", d.ID, w)
 }
 
 func (s *Store) writeStrikes(ctx context.Context, doing, messageID string, w *write) error {

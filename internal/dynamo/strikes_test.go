@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/local/faults"
 )
@@ -45,6 +46,19 @@ func testStrikes(b *bench) {
 	if got := b.strikes("m1"); len(got.Ends) != 1 || !got.Ends[0].Equal(end.Add(time.Minute)) {
 		b.Errorf("after one was cleared: %+v, want the other's", got)
 	}
+	d := job.Delivery{Message: job.Message{ID: "m1"}, Key: "k/1", Subject: "1", Digest: "1:aa"}
+	for range 2 { // the second changes nothing
+		if err := b.store.NameSuspect(b.Context(), d); err != nil {
+			b.Fatal(err)
+		}
+	}
+	got := b.strikes("m1")
+	if got.Key != d.Key || got.Subject != d.Subject || got.Digest != d.Digest {
+		b.Errorf("after it was named: %+v, want the job's key, subject and digest", got)
+	}
+	if got.Kind != "k" || len(got.Ends) != 1 {
+		b.Errorf("after it was named: %+v, want its kind and its strike as before", got)
+	}
 	// A strike is not an entry: no job is found under its subject.
 	if entries, err := b.store.BySubject(b.Context(), "m1"); err != nil || len(entries) != 0 {
 		b.Errorf("entries %v, %v", entries, err)
@@ -79,6 +93,13 @@ func testStrikesLostAnswer(b *bench) {
 	}
 	if got := b.strikes("m2"); len(got.Ends) != 0 {
 		b.Errorf("cleared before it was struck: %+v", got)
+	}
+	b.proxy.Add(faults.Rule{Operation: "UpdateItem", Times: 1, Fault: faults.DropAnswer()})
+	if err := b.store.NameSuspect(b.Context(), job.Delivery{Message: job.Message{ID: "m1"}, Key: "k/1", Subject: "1", Digest: "1:aa"}); err != nil {
+		b.Fatal(err)
+	}
+	if got := b.strikes("m1"); got.Key != "k/1" {
+		b.Errorf("a name whose answer was lost: %q, want k/1", got.Key)
 	}
 	b.proxy.Add(faults.Rule{Fault: faults.Error(400, "ThrottlingException", "slow down")})
 	if err := b.store.Strike(b.Context(), "m1", "t2", "k", now); !errors.Is(err, ledger.ErrUnavailable) {

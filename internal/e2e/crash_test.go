@@ -52,9 +52,12 @@ func TestAPoisonAmongNineInnocents(t *testing.T) {
 	deaths := e.kills("TransactWriteItems", `"`+poison.ReservationID+`"`, 0)
 	e.env.Resume(job.Source)
 
-	// Its message is the only record: a conviction runs no code of the kind, which would read the job's key.
+	// A conviction runs no code of the kind. The job's key is known from its strikes.
 	if m := e.fromDLQ(e.body(poison)); m.Memory.Class != job.Crashed || m.Memory.Cause != job.CauseCrash {
 		t.Errorf("memory %+v", m.Memory)
+	}
+	if got := e.ends(poison, ledger.Isolated); got.LastClass != job.Crashed || got.Cause != job.CauseCrash {
+		t.Errorf("the poison: %+v", got)
 	}
 	// Twice it took its batch down, and twice it died alone under a strike.
 	if n := deaths(); n != 4 {

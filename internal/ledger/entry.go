@@ -167,11 +167,15 @@ func (e Entry) note(ev Event) Entry {
 	return e
 }
 
-// Memory returns the memory of a message on its way to the DLQ, with the entry's history.
+// Memory returns the memory of a message on its way to the DLQ, with the entry's history. It names the key of a job
+// that kills the process, because nobody should have to read that job's body.
 func (e Entry) Memory(m job.Memory) job.Memory {
 	m.Attempt, m.Redrives, m.Run = e.Attempts, e.Redrives, e.Run
 	m.Class, m.Cause, m.Error, m.At = e.LastClass, e.Cause, e.LastError, e.IsolatedAt
 	m.Fingerprint = e.Fingerprint
+	if m.Key = ""; e.LastClass == job.Crashed {
+		m.Key = e.Key
+	}
 	return m
 }
 

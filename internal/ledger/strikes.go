@@ -14,6 +14,9 @@ const ConvictAt = 2
 type Strikes struct {
 	// Kind is the job's kind, if there was a strike.
 	Kind string
+	// Key, Subject and Digest are the job's own. They are empty if no delivery that was struck came so far that its
+	// payload was read.
+	Key, Subject, Digest string
 	// Ends are the latest times at which those invocations end.
 	Ends []time.Time
 }

@@ -244,7 +244,7 @@ func TestAnOpenPlanTakesGuardedClassesByNameAlone(t *testing.T) {
 		b := newBench(t)
 		b.run = completes(map[string]int{})
 		b.many(5)
-		b.convicted("killer")
+		b.isolated("killer", job.Crashed)
 		b.wantDone(b.runs(b.opened(all, 100)), map[redrive.Ending]int{redrive.Succeeded: 5})
 		if e := b.entry("killer"); e.Redrives != 0 {
 			t.Errorf("generation %d of the job that nobody approved by name", e.Redrives)

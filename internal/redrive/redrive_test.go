@@ -924,17 +924,11 @@ func TestChangedPlanDoesNotRun(t *testing.T) {
 	})
 }
 
-// convicted puts a job on the DLQ as the worker convicts it: with its key beside a body that nobody may
-// read.
-func (b *bench) convicted(id string) {
-	b.isolated(id, job.Crashed)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, m := range b.queues[job.DLQ] {
-		if m.Body == body(id) {
-			m.Memory.Key = key(id)
-		}
-	}
+// nameless puts a job on the DLQ that was convicted before anybody knew its key.
+func (b *bench) nameless(id string) {
+	b.put(job.DLQ, job.Message{Body: body(id), Memory: job.Memory{
+		Class: job.Crashed, Cause: job.CauseCrash, Error: "2 invocations died with this message", At: time.Now(), FirstSent: time.Now(), MessageID: "first",
+	}})
 }
 
 // A convict's key travels beside its body, so its entry is reopened and judged like any other's.
@@ -942,7 +936,7 @@ func TestConvictedJobsAreJoinedByTheirKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		for i := range 8 {
-			b.convicted(fmt.Sprint("j", i))
+			b.isolated(fmt.Sprint("j", i), job.Crashed)
 		}
 		effects := map[string]int{}
 		b.run = completes(effects)
@@ -992,7 +986,7 @@ func TestConvictedJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		for i := range 8 {
-			b.isolated(fmt.Sprint("j", i), job.Crashed)
+			b.nameless(fmt.Sprint("j", i))
 		}
 		b.kinds = job.NewCatalogue(job.Kind{Description: job.Description{Name: "test"}, Read: func([]byte) (job.Contents, error) {
 			t.Error("the body of a convicted job was decoded")

@@ -257,7 +257,6 @@ func (s *story) end(plan string) {
 	case run == nil:
 		s.breaks("the run of %s never answers", plan)
 		return
-	case run.Code == redrive.HaltNotRun && s.crashedAgain(run.ID): // its jobs have not run, as it says
 	case run.State != redrive.Done && run.State != redrive.Revoked && run.Code != redrive.HaltExpired:
 		s.breaks("the run of %s does not end: %s %s %s, %v", plan, run.State, run.Code, run.Why, run.Endings)
 	}
@@ -271,23 +270,4 @@ func (s *story) end(plan string) {
 		}
 	}
 	s.history.Runs = append(s.history.Runs, told)
-}
-
-// crashedAgain says whether every job that the run opened and that has not ended was convicted again: its message is on
-// the DLQ as crashed, and a conviction does not touch the entry, because it reads no key. The caller holds the lock.
-func (s *story) crashedAgain(run string) bool {
-	for _, j := range s.jobs {
-		if j.key == "" {
-			continue
-		}
-		e := s.entry(j.key)
-		if e.Run == run && e.Status == ledger.Pending && !slices.ContainsFunc(s.queues[job.DLQ], func(m *message) bool {
-			of := s.letters[m.mark()]
-			memory := m.memory() // none if the message has no room for it
-			return of != nil && of.key == j.key && (memory.Class == job.Crashed || memory.Class == "" && s.poison(of.mark))
-		}) {
-			return false
-		}
-	}
-	return true
 }

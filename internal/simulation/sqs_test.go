@@ -237,7 +237,7 @@ func (s *story) moved(to job.Queue, m *message, began soak.Moment) {
 // convicted checks a message that the system sends on. The caller holds the lock.
 func (s lines) convicted(l *life, to job.Queue, m *message) {
 	if to == job.DLQ && m.memory().Cause == job.CauseCrash && !s.poison(m.mark()) {
-		s.breaks("%s is convicted by %s, and fewer than two invocations died with one of its messages", m.mark(), l.name)
+		s.breaks("%s is convicted by %s, and fewer than two invocations died with one message of its job", m.mark(), l.name)
 	}
 }
 

@@ -351,7 +351,17 @@ func (l *life) struck(id string, end int64) {
 	l.open[id] = true
 }
 
-// poison says whether so many invocations died with one of the messages of this mark that it may be convicted.
+// poison says whether so many invocations died with one message of this mark's job that it may be convicted. The job's
+// other messages then find it isolated as crashed. A message with another payload is none of the job's.
 func (s *story) poison(mark string) bool {
-	return slices.ContainsFunc(s.ids[mark], func(id string) bool { return s.deaths[id] >= ledger.ConvictAt })
+	of := s.letters[mark]
+	for other, letter := range s.letters {
+		if other != mark && (of == nil || of.key == "" || of.key != letter.key || of.digest != letter.digest) {
+			continue
+		}
+		if slices.ContainsFunc(s.ids[other], func(id string) bool { return s.deaths[id] >= ledger.ConvictAt }) {
+			return true
+		}
+	}
+	return false
 }

@@ -108,7 +108,9 @@ type story struct {
 	effects map[string]int
 	putBack map[string]int
 	strikes map[string]map[string]time.Time // by message and token
+	named   map[string]job.Delivery         // by message
 	deaths  map[string]int                  // invocations that had struck a message
+	bodies  map[string]string               // by message
 	serial  int
 	home    bool // the operator
 	wrong   []string
@@ -164,6 +166,7 @@ func drawStory(rt *rapid.T) *story {
 func (s *story) clear() {
 	s.serial, s.home, s.wrong, s.told = 0, false, nil, nil
 	s.said, s.moved, s.entries, s.effects = map[string]int{}, map[string]bool{}, map[string]ledger.Entry{}, map[string]int{}
+	s.named, s.bodies = map[string]job.Delivery{}, map[string]string{}
 	s.putBack, s.strikes, s.deaths = map[string]int{}, map[string]map[string]time.Time{}, map[string]int{}
 	s.queues = map[job.Queue]map[string]*simMessage{job.Source: {}, job.Recovery: {}, job.DLQ: {}}
 }
@@ -266,6 +269,7 @@ func (s *story) breaks(format string, args ...any) {
 func (s *story) put(q job.Queue, m job.Message, delay time.Duration) {
 	s.serial++
 	m.ID, m.SentAt, m.ReceiveCount, m.ReceiptHandle = fmt.Sprint("m", s.serial), time.Now().UTC(), 0, ""
+	s.bodies[m.ID] = m.Body
 	s.queues[q][m.ID] = &simMessage{Message: m, visible: time.Now().Add(delay)}
 	s.tell("%s gets %s: %.60s", q, m.ID, m.Body)
 }
@@ -404,14 +408,25 @@ func (l *life) move(to job.Queue, m lanes.Move) {
 	if m.Delay < 0 || m.Delay > topology.MaxDelay {
 		l.breaks("%s is delayed by %v", m.Message.ID, m.Delay)
 	}
-	if to == job.DLQ && m.Message.Memory.Cause == job.CauseCrash && l.deaths[m.Message.ID] < ledger.ConvictAt {
-		l.breaks("%s is convicted, and %d invocations died with it", m.Message.ID, l.deaths[m.Message.ID])
+	if to == job.DLQ && m.Message.Memory.Cause == job.CauseCrash && !l.deadly(m.Message.Body) {
+		l.breaks("%s is convicted, and fewer than two invocations died with one message of its job", m.Message.ID)
 	}
 	if m.Message.Memory.MessageID == "" || to == job.DLQ && m.Message.Memory.Cause == "" {
 		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)
 	}
 	l.moved[m.Message.ID] = true
 	l.put(to, m.Message, m.Delay)
+}
+
+// deadly says whether so many invocations died with one message of this body that its job may be convicted. The job's
+// other messages then find it isolated.
+func (s *story) deadly(body string) bool {
+	for id, n := range s.deaths {
+		if n >= ledger.ConvictAt && s.bodies[id] == body {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *life) Backoff(_ context.Context, lane job.Queue, items []lanes.Backoff) error {
@@ -457,7 +472,8 @@ func (l *life) ReadStrikes(_ context.Context, id string) (ledger.Strikes, error)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := ledger.Strikes{Kind: "sim"}
+	of := l.named[id]
+	st := ledger.Strikes{Kind: "sim", Key: of.Key, Subject: of.Subject, Digest: of.Digest}
 	for _, token := range slices.Sorted(maps.Keys(l.strikes[id])) {
 		st.Ends = append(st.Ends, l.strikes[id][token])
 	}
@@ -478,6 +494,19 @@ func (l *life) Strike(_ context.Context, id, token, _ string, end time.Time) err
 		}
 		l.open[id] = true
 		l.tell("%s: struck by %s, %d strikes", id, token, len(l.strikes[id]))
+	}
+	if f != done {
+		return ledger.ErrUnavailable
+	}
+	return nil
+}
+
+func (l *life) NameSuspect(_ context.Context, d job.Delivery) error {
+	f := l.call("name", d.ID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f != undone {
+		l.named[d.ID] = d
 	}
 	if f != done {
 		return ledger.ErrUnavailable

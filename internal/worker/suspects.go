@@ -27,7 +27,7 @@ const noDeadline = 15 * time.Minute
 // work is flushed before the next suspect starts, so that a death repeats nothing of the others. A delivery
 // that arrives with two strikes is convicted: its kind's code does not run.
 //
-//	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload, run ─▶ flush ─▶ clear ─▶ next
+//	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload ─▶ name ─▶ run ─▶ flush ─▶ clear ─▶ next
 //	                                      └── death: the strike stays, and counts once the invocation must be over
 //
 // A strike is cleared whatever the outcome of its message is. SQS may confirm a deletion and still keep the
@@ -74,7 +74,7 @@ func (h *Handler) suspect(ctx context.Context, s *step) {
 		return
 	}
 	if s.strikes.Counting(h.now(), h.config.LeaseSkew) >= ledger.ConvictAt {
-		h.convict(s)
+		h.convict(ctx, s)
 		return
 	}
 	if h.kinds.Known(s.Envelope.Kind) { // otherwise no kind's code runs
@@ -91,13 +91,59 @@ func (h *Handler) suspect(ctx context.Context, s *step) {
 	h.run(ctx, s)
 }
 
-// convict isolates a delivery whose job kills the process. The message is the only record. Reading the job's
-// key would run the kind's code, which may be the code that kills.
-func (h *Handler) convict(s *step) {
+// name keeps the job's key, subject and digest beside a suspect's strikes, before the kind's code runs. So a later
+// conviction knows the job without reading its payload. It returns false when the step has its outcome.
+func (h *Handler) name(ctx context.Context, s *step) bool {
+	if !s.struck || s.strikes.Key != "" {
+		return true
+	}
+	if err := h.ledger.NameSuspect(ctx, s.Delivery); err != nil {
+		h.unread(s, fmt.Errorf("not started: %w", err))
+		return false
+	}
+	return true
+}
+
+// convict isolates a delivery whose job kills the process. None of the kind's code runs, since it may be the code that
+// kills. The job's key is known from its strikes. If no delivery came so far that its payload was read, no key is
+// known, and the message is the only record.
+func (h *Handler) convict(ctx context.Context, s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
 	}
-	h.isolateAlone(s, &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}, "")
+	f := &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}
+	if s.strikes.Key == "" {
+		h.isolateAlone(s, f, "")
+		return
+	}
+	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
+	ctx, cancel := h.recording(ctx)
+	defer cancel()
+	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		return h.config.Rules.Isolate(e, s.Delivery, f.Class, job.CauseCrash, f.Error(), h.now())
+	})
+	var notYet *ledger.NotYetError
+	var conflict *ledger.ConflictError
+	switch {
+	case err == nil:
+		h.isolate(s, e, e.Cause)
+		s.err = f
+	case errors.Is(err, ledger.ErrIsolated):
+		h.rejoin(s, e, f)
+	case errors.As(err, &notYet), errors.As(err, &conflict):
+		// The entry belongs to another delivery, whose own message is still there: this one's lease has ended before
+		// its strike counts. Or it belongs to another payload.
+		h.isolateAlone(s, f, "")
+	default:
+		h.refused(ctx, s, e, err)
+	}
+}
+
+// rejoin sends a convict whose job is isolated already to the DLQ. It reopens nothing, unlike sort.
+func (h *Handler) rejoin(s *step, e ledger.Entry, f *job.Failure) {
+	s.copied = h.config.Rules.Arrive(e, s.Delivery) == ledger.Copy
+	h.isolate(s, e, e.Cause)
+	s.err = f
 }
 
 // clear removes the step's own strike. While that is not confirmed, clear also tries to hand over a message

@@ -47,7 +47,7 @@ func TestSuspectsRunAloneAfterTheOthersAreFlushed(t *testing.T) {
 	b := newBench(t)
 	b.watch()
 	b.all(again(b.record("s1", body("1")), 3), b.record("m2", body("2")), again(b.record("s3", body("3")), 7))
-	b.wantLog("run m2", "delete m2", "strike s1", "run s1", "delete s1", "clear s1", "strike s3", "run s3", "delete s3", "clear s3")
+	b.wantLog("run m2", "delete m2", "strike s1", "name s1", "run s1", "delete s1", "clear s1", "strike s3", "name s3", "run s3", "delete s3", "clear s3")
 }
 
 func TestSecondReceiveIsNoSuspect(t *testing.T) {
@@ -163,13 +163,13 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	first, poison, last := b.record("m1", body("1")), b.record("m2", body("poison")), b.record("m3", body("3"))
 
 	b.process(again(first, 3), again(poison, 3), again(last, 3))
-	b.wantLog("strike m1", "run m1", "delete m1", "clear m1", "strike m2")
+	b.wantLog("strike m1", "name m1", "run m1", "delete m1", "clear m1", "strike m2", "name m2")
 
 	b.now = b.now.Add(3 * time.Minute)
 	b.ledger.log = nil
 	b.process(again(poison, 4), again(last, 4))
 	// The suspect with the fewest strikes runs first: the innocent one ends before the poison runs again.
-	b.wantLog("strike m3", "run m3", "delete m3", "clear m3", "strike m2")
+	b.wantLog("strike m3", "name m3", "run m3", "delete m3", "clear m3", "strike m2")
 
 	b.now = b.now.Add(3 * time.Minute)
 	b.ledger.log = nil
@@ -178,6 +178,8 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 	m := b.last(job.DLQ, 1).Message
 	equal(b, m.Memory.Class, job.Crashed, "the memory's class")
 	equal(b, m.Memory.Cause, job.CauseCrash, "the memory's cause")
+	equal(b, b.ledger.entries["test/poison"].LastClass, job.Crashed, "the entry's class")
+	equal(b, b.ledger.entries["test/poison"].Status, ledger.Isolated, "the entry's status")
 	if m.Body != body("poison") {
 		t.Errorf("body %s", m.Body)
 	}
@@ -206,28 +208,6 @@ func TestAStrikeCountsOnlyWhenItsInvocationIsOver(t *testing.T) {
 	equal(b, len(b.wires.sent[job.DLQ]), 1, "the number of moves to %s", job.DLQ)
 }
 
-// The kind's own code may kill the process. So a convicted job's payload is not read, and its entry stays as it
-// is.
-func TestAConvictIsIsolatedByItsMessageAlone(t *testing.T) {
-	b, r := struck(t, t0.Add(-time.Hour))
-	k := b.kind("test", job.RunLate)
-	k.Read = func([]byte) (job.Contents, error) {
-		t.Error("the payload was read")
-		return job.Contents{}, nil
-	}
-	b.Kinds = job.NewCatalogue(k)
-	b.one(r)
-	m := b.last(job.DLQ, 1).Message.Memory
-	equal(b, m.Class, job.Crashed, "the memory's class")
-	equal(b, m.Cause, job.CauseCrash, "the memory's cause")
-	if m.Fingerprint == "" {
-		t.Error("the memory has no fingerprint")
-	}
-	if len(b.ledger.entries) != 0 {
-		t.Errorf("entries %v, want none", b.ledger.entries)
-	}
-}
-
 // An outage must convict no job.
 func TestOutageConvictsNoInnocent(t *testing.T) {
 	t.Run("strikes not read: handed back, unrun", func(t *testing.T) {
@@ -248,6 +228,16 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 			t.Error("it ran")
 		}
 	})
+	t.Run("its name not confirmed: handed back, unrun", func(t *testing.T) {
+		b := newBench(t)
+		b.ledger.unnamed = ledger.ErrUnavailable
+		b.one(again(b.record("m1", body("1")), 3))
+		b.last(job.Source, 1)
+		if b.ran.Load() != 0 {
+			t.Error("it ran")
+		}
+		b.wantLog("strike m1", "delete m1", "clear m1")
+	})
 	t.Run("left: cleared", func(t *testing.T) {
 		b := newBench(t)
 		b.run = leaves
@@ -255,7 +245,7 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 		if failed, _ := b.handle(again(b.record("m1", body("1")), 3)); len(failed) != 1 {
 			t.Errorf("failed %v, want it left", failed)
 		}
-		b.wantLog("strike m1", "clear m1")
+		b.wantLog("strike m1", "name m1", "clear m1")
 	})
 	t.Run("its hand-over failed: cleared", func(t *testing.T) {
 		b := newBench(t)
@@ -264,12 +254,12 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 		if failed, _ := b.handle(again(b.record("m1", body("1")), 3)); len(failed) != 1 {
 			t.Errorf("failed %v, want it left", failed)
 		}
-		b.wantLog("strike m1", "clear m1")
+		b.wantLog("strike m1", "name m1", "clear m1")
 	})
 	t.Run("done: cleared, since a deletion may be confirmed and not be made", func(t *testing.T) {
 		b := newBench(t)
 		b.one(again(b.record("m1", body("1")), 3))
-		b.wantLog("strike m1", "delete m1", "clear m1")
+		b.wantLog("strike m1", "name m1", "delete m1", "clear m1")
 	})
 	t.Run("left, and clearing not confirmed: handed back", func(t *testing.T) {
 		b := newBench(t)
@@ -299,7 +289,7 @@ func TestOutageConvictsNoInnocent(t *testing.T) {
 		failed, _ := b.handle(again(b.record("m1", body("1")), 3))
 		equal(b, len(failed), 1, "the number of failures")
 		equal(b, tries, 3, "the number of hand-overs")
-		b.wantLog("strike m1", "clear m1")
+		b.wantLog("strike m1", "name m1", "clear m1")
 	})
 }
 

@@ -41,6 +41,7 @@ type Ledger interface {
 	ReadStrikes(ctx context.Context, messageID string) (ledger.Strikes, error)
 	Strike(ctx context.Context, messageID, token, kind string, end time.Time) error
 	ClearStrike(ctx context.Context, messageID, token string) error
+	NameSuspect(ctx context.Context, d job.Delivery) error
 }
 
 // Lanes is the part of the queues that the worker uses.
@@ -200,6 +201,7 @@ var largest = func() job.Memory {
 	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
 	return job.Memory{
 		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
+		Key:       strings.Repeat("x", job.MaxKey),
 		FirstSent: at, ContendedFrom: at, OutageFrom: at, Opened: at, At: at, Class: job.Transient, Cause: job.CauseContention,
 	}
 }()
@@ -258,7 +260,7 @@ func (h *Handler) guarded(ctx context.Context, s *step, run func(context.Context
 
 // run takes a record from its bytes to its outcome.
 func (h *Handler) run(ctx context.Context, s *step) {
-	if h.begin(ctx, s); !s.over {
+	if h.begin(ctx, s); !s.over && h.name(ctx, s) {
 		h.decide(ctx, s)
 	}
 }

@@ -43,16 +43,18 @@ type memory struct {
 	mu      sync.Mutex
 	entries map[string]ledger.Entry
 	strikes map[string]map[string]time.Time // by message and token
+	named   map[string]job.Delivery         // by message
 	log     []string                        // what was done with strikes, runs and deletes, in order
 	fail    error                           // the error of every call, if set
-	// unstruck and unclear are the errors of strikes and of their clearing, if set.
-	unstruck, unclear error
+	// unstruck, unnamed and unclear are the errors of strikes, of their jobs' names and of their clearing, if set.
+	unstruck, unnamed, unclear error
 }
 
 func (m *memory) ReadStrikes(_ context.Context, id string) (ledger.Strikes, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	st := ledger.Strikes{Kind: "test"}
+	of := m.named[id]
+	st := ledger.Strikes{Kind: "test", Key: of.Key, Subject: of.Subject, Digest: of.Digest}
 	for _, token := range slices.Sorted(maps.Keys(m.strikes[id])) {
 		st.Ends = append(st.Ends, m.strikes[id][token])
 	}
@@ -81,6 +83,17 @@ func (m *memory) ClearStrike(_ context.Context, id, token string) error {
 	}
 	delete(m.strikes[id], token)
 	m.log = append(m.log, "clear "+id)
+	return nil
+}
+
+func (m *memory) NameSuspect(_ context.Context, d job.Delivery) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := cmp.Or(m.fail, m.unnamed); err != nil {
+		return err
+	}
+	m.named[d.ID] = d
+	m.log = append(m.log, "name "+d.ID)
 	return nil
 }
 
@@ -203,7 +216,7 @@ type bench struct {
 func newBench(t testing.TB) *bench {
 	b := &bench{
 		TB: t, now: t0, runs: &runs{},
-		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]map[string]time.Time{}},
+		ledger: &memory{entries: map[string]ledger.Entry{}, strikes: map[string]map[string]time.Time{}, named: map[string]job.Delivery{}},
 		wires:  &wires{sent: map[job.Queue][]lanes.Move{}},
 	}
 	b.wires.deleted = func(id string) { b.ledger.note("delete " + id) }
