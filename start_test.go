@@ -28,12 +28,75 @@ func workerEnvironment() map[string]string {
 	return worker.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
 }
 
-func TestTheWorkerNamesAMissingVariable(t *testing.T) {
-	env := workerEnvironment()
-	delete(env, worker.EnvDLQURL)
-	err := inProcess(env, func(any) { t.Error("served all the same") }).worker(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), worker.EnvDLQURL) {
-		t.Errorf("worker() = %v, want an error that names %s", err, worker.EnvDLQURL)
+// wrongVariable is a variable that stops a function's start, and what the error says about it.
+type wrongVariable struct {
+	name, value string
+	// want are the parts of the error beside the name: the value, and what is expected.
+	want []string
+}
+
+// wrongInBoth are the mistakes in variables that both functions read.
+var wrongInBoth = []wrongVariable{
+	{worker.EnvStack, "", []string{"is not set, want the name of the stack"}},
+	{worker.EnvSourceURL, "", []string{"is not set, want the URL of the source queue"}},
+	{worker.EnvRecoveryURL, "", []string{"is not set, want the URL of the recovery queue"}},
+	{worker.EnvDLQURL, "", []string{"is not set, want the URL of the DLQ"}},
+	{worker.EnvMaxRedrives, "1O", []string{`is "1O"`, "want a whole number of at least 1"}},
+	{worker.EnvLedgerRetention, "45d", []string{`is "45d"`, "duration", "such as 30s"}},
+	{worker.EnvLogLevel, "LOUD", []string{`is "LOUD"`, "want DEBUG, INFO, WARN or ERROR"}},
+}
+
+// A wrong variable stops the start with one line: the variable, its value, what is expected and what to do.
+func TestAWrongVariableStopsTheStart(t *testing.T) {
+	for function, f := range map[string]struct {
+		env   map[string]string
+		start func(process) error
+		wrong []wrongVariable
+	}{
+		"worker": {workerEnvironment(), func(p process) error { return p.worker(t.Context(), nil) }, []wrongVariable{
+			{worker.EnvConcurrency, "0", []string{`is "0"`, "want a whole number of at least 1"}},
+			{worker.EnvStartMargin, "10", []string{`is "10", want a positive duration such as 30s: correct`}},
+			{worker.EnvScheduleFrom, "-1s", []string{`is "-1s"`, "want a duration of at least 0s, such as 30s"}},
+			{worker.EnvBackoffCap, "1s", []string{"is 1s, below " + worker.EnvBackoffBase}},
+			{worker.EnvDLQURL, "https://sqs/1/shop-dlq.fifo", []string{"is a FIFO queue", "use a standard queue"}},
+			{worker.EnvDLQARN, "arn:aws:sqs:eu-central-1:1:d", []string{worker.EnvScheduleRole, "set both, or neither"}},
+		}},
+		"redrive": {redrive.Environment("shop", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default(), topology.DefaultRedrive()),
+			func(p process) error { return p.redrive(t.Context(), nil) }, []wrongVariable{
+				{redrive.EnvDLQRetention, "14d", []string{`is "14d"`, "want a duration of at least 0s, such as 30s"}},
+				{redrive.EnvGuarded, "crashed,ambigous", []string{`has "ambigous"`, "want some of", "ambiguous"}},
+				{redrive.EnvUnqualified, "yes", []string{`is "yes"`, `want "allow" or nothing`}},
+				{"ACKLAST_REDRIVE_CANARY", "five", []string{`is "five"`, "want a whole number of at least 0"}},
+				{"ACKLAST_REDRIVE_CANARY", "0", []string{`is "0"`, "do not fit together", "canary is 0"}},
+			}},
+	} {
+		for _, w := range append(f.wrong, wrongInBoth...) {
+			env := maps.Clone(f.env)
+			env[w.name] = w.value
+			err := f.start(inProcess(env, func(any) { t.Errorf("%s: %s=%q: served all the same", function, w.name, w.value) }))
+			if err == nil {
+				t.Errorf("%s: %s=%q: no error", function, w.name, w.value)
+				continue
+			}
+			for _, want := range append(w.want, w.name, ": correct the environment that the function is deployed with") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %s=%q: %q is missing in: %v", function, w.name, w.value, want, err)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %s=%q: more than one line: %q", function, w.name, w.value, err)
+			}
+		}
+	}
+}
+
+// A start names every wrong variable, so that one start shows all mistakes.
+func TestAStartNamesAllWrongVariables(t *testing.T) {
+	err := inProcess(map[string]string{worker.EnvLogLevel: "LOUD"}, nil).worker(t.Context(), nil)
+	for _, name := range []string{worker.EnvStack, worker.EnvSourceURL, worker.EnvRecoveryURL, worker.EnvDLQURL, worker.EnvLogLevel} {
+		if err == nil || strings.Count(err.Error(), name) != 1 {
+			t.Errorf("%v, want it to name %s once", err, name)
+		}
 	}
 }
 
@@ -71,17 +134,6 @@ func TestTheWorkerCallsDynamoDBBeforeItServes(t *testing.T) {
 
 var redriveEnvironment = map[string]string{
 	redrive.EnvStack: "s", redrive.EnvSourceURL: "u", redrive.EnvRecoveryURL: "u", redrive.EnvDLQURL: "u",
-}
-
-func TestTheRedriveNamesAMissingVariable(t *testing.T) {
-	for missing := range redriveEnvironment {
-		env := maps.Clone(redriveEnvironment)
-		delete(env, missing)
-		err := inProcess(env, func(any) { t.Error("served all the same") }).redrive(t.Context(), nil)
-		if err == nil || !strings.Contains(err.Error(), missing) {
-			t.Errorf("without %s: %v", missing, err)
-		}
-	}
 }
 
 func TestTheRedriveServesRequests(t *testing.T) {

@@ -87,20 +87,7 @@ func readAttributes(flags []string) (map[string]job.Attribute, error) {
 	return attributes, nil
 }
 
-// checkEncoding looks at the beginning of a text. Its error says what is wrong if the text is no UTF-8 without a mark.
-func checkEncoding(head []byte) error {
-	switch {
-	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
-		return errors.New("it begins with a byte order mark: save it as UTF-8 without one")
-	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")):
-		return errors.New("it is UTF-16: save it as UTF-8")
-	case bytes.IndexByte(head, 0) >= 0:
-		return errors.New("it has a zero byte, so it is not UTF-8 text: save it as UTF-8, or name another file")
-	}
-	return nil
-}
-
-// headBytes is how much of an input checkEncoding looks at.
+// headBytes is how much of an input job.CheckEncoding looks at.
 const headBytes = 512
 
 // openInput opens a file for reading. Its error says what is wrong with the file.
@@ -144,7 +131,7 @@ func (a *app) readInput(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	switch err := checkEncoding(text[:min(len(text), headBytes)]); {
+	switch err := job.CheckEncoding(text[:min(len(text), headBytes)]); {
 	case err != nil:
 		return nil, refuse("%s cannot be used: %w", name, err)
 	case len(bytes.TrimSpace(text)) == 0:
@@ -177,8 +164,8 @@ func newJobReader(c *checker, in io.Reader, from int) *jobReader {
 // then reading can go on. Any other error means that the input cannot be read.
 func (r *jobReader) next() (entry, error) {
 	if r.line == 0 && !r.ends {
-		if head, _ := r.in.Peek(headBytes); checkEncoding(head) != nil {
-			return entry{}, fmt.Errorf("%s cannot be used: %w", cmp.Or(r.check.input, "the input"), checkEncoding(head))
+		if head, _ := r.in.Peek(headBytes); job.CheckEncoding(head) != nil {
+			return entry{}, fmt.Errorf("%s cannot be used: %w", cmp.Or(r.check.input, "the input"), job.CheckEncoding(head))
 		}
 		if line, body := document(r.in); body != "" {
 			r.ends = true

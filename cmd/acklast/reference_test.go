@@ -101,6 +101,10 @@ The answer goes to standard output, everything else to standard error. With ` + 
 of the type that the command's part names; [JSON answers](#json-answers) describes the types. A new version adds fields;
 if one is renamed or removed, the changelog says so. ` + "`acklast dlq --list`" + ` writes one [Listed](#redrivelisted) for each line.
 Characters that could control a terminal are replaced in tables and in errors, and escaped in JSON.
+
+An error is plain text on standard error also with ` + "`--output json`" + `, as it is by default with the AWS CLI, gh and kubectl.
+Standard error also has notes for people, such as the place of a change and the progress, so read the exit code in a program and log the text.
+With ` + "`--output json`" + ` standard output is empty or has whole JSON documents, whatever goes wrong; ` + "`acklast ... | jq`" + ` never sees an error's text.
 `)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		cmd := all[name]

@@ -31,7 +31,7 @@ type source struct {
 
 // single is the source of one job given as an argument.
 func (c *checker) single(body string) (*source, error) {
-	err := checkEncoding([]byte(body))
+	err := job.CheckEncoding([]byte(body))
 	var envelope job.Envelope
 	if err == nil {
 		envelope, err = c.check(body)

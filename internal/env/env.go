@@ -3,10 +3,10 @@
 package env
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -19,8 +19,18 @@ type Reader struct {
 // New returns a reader of the given environment.
 func New(getenv func(string) string) *Reader { return &Reader{getenv: getenv} }
 
-// Err returns all errors as one, or nil.
-func (r *Reader) Err() error { return errors.Join(r.errs...) }
+// Err returns all errors as one sentence that also says what to do, or nil.
+func (r *Reader) Err() error {
+	if len(r.errs) == 0 {
+		return nil
+	}
+	format := strings.Repeat("%w; ", len(r.errs)-1) + "%w: correct the environment that the function is deployed with"
+	args := make([]any, len(r.errs))
+	for i, err := range r.errs {
+		args[i] = err
+	}
+	return fmt.Errorf(format, args...)
+}
 
 // Check records an error unless ok.
 func (r *Reader) Check(ok bool, format string, args ...any) {
@@ -32,10 +42,10 @@ func (r *Reader) Check(ok bool, format string, args ...any) {
 // Text returns a variable, or "" when it is not set.
 func (r *Reader) Text(name string) string { return r.getenv(name) }
 
-// Required returns a variable that has to be set.
-func (r *Reader) Required(name string) string {
+// Required returns a variable that has to be set. want says what it holds.
+func (r *Reader) Required(name, want string) string {
 	v := r.getenv(name)
-	r.Check(v != "", "%s is not set", name)
+	r.Check(v != "", "%s is not set, want %s", name, want)
 	return v
 }
 
@@ -46,7 +56,10 @@ func (r *Reader) Count(name string, least, fallback int) int {
 		return fallback
 	}
 	n, err := strconv.Atoi(v)
-	r.Check(err == nil && n >= least, "%s is %q, want a whole number of at least %d", name, v, least)
+	if err != nil || n < least {
+		r.Check(false, "%s is %q, want a whole number of at least %d", name, v, least)
+		return fallback // so that no check of two variables adds an error
+	}
 	return n
 }
 
@@ -57,12 +70,14 @@ func (r *Reader) Duration(name string, least, fallback time.Duration) time.Durat
 	if v == "" {
 		return fallback
 	}
+	want := fmt.Sprintf("a duration of at least %v, such as 30s", least)
+	if least == Positive {
+		want = "a positive duration such as 30s"
+	}
 	d, err := time.ParseDuration(v)
-	switch {
-	case err == nil && least <= 1 && d < least:
-		r.Check(false, "%s is %q, want a positive duration such as 30s", name, v)
-	default:
-		r.Check(err == nil && d >= least, "%s is %q, want a duration such as 30s", name, v)
+	if err != nil || d < least {
+		r.Check(false, "%s is %q, want %s", name, v, want)
+		return fallback // so that no check of two variables adds an error
 	}
 	return d
 }

@@ -3,6 +3,7 @@ package redrive
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"acklast/internal/env"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
+	"acklast/internal/telemetry"
 	"acklast/internal/topology"
 )
 
@@ -120,16 +122,20 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	r := env.New(getenv)
 	s := topology.Default()
 	c := Config{
-		Names:     topology.NamesOf(r.Required(EnvStack)),
-		SourceURL: r.Required(EnvSourceURL), RecoveryURL: r.Required(EnvRecoveryURL), DLQURL: r.Required(EnvDLQURL),
-		Numbers: topology.DefaultRedrive(),
+		Names:       topology.NamesOf(r.Required(EnvStack, "the name of the stack")),
+		SourceURL:   r.Required(EnvSourceURL, "the URL of the source queue"),
+		RecoveryURL: r.Required(EnvRecoveryURL, "the URL of the recovery queue"),
+		DLQURL:      r.Required(EnvDLQURL, "the URL of the DLQ"),
+		Numbers:     topology.DefaultRedrive(),
 	}
 	s.MaxRedrives = r.Count(EnvMaxRedrives, 1, s.MaxRedrives)
 	s.LedgerRetention = r.Duration(EnvLedgerRetention, 0, s.LedgerRetention)
 	s.DLQRetention = r.Duration(EnvDLQRetention, 0, s.DLQRetention)
 	c.DLQRetention = s.DLQRetention
 	c.Rules = ledger.Rules{MaxRedrives: s.MaxRedrives, Retention: s.LedgerRetention}
+	var changed []string // the variables that differ from the defaults, which fit together
 	for _, n := range numbers {
+		before := c.Numbers
 		if n.count != nil {
 			to := n.count(&c.Numbers)
 			*to = r.Count(n.env, 0, *to)
@@ -137,9 +143,14 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 			to := n.duration(&c.Numbers)
 			*to = r.Duration(n.env, 0, *to)
 		}
+		if c.Numbers != before {
+			changed = append(changed, fmt.Sprintf("%s is %q", n.env, getenv(n.env)))
+		}
 	}
 	for _, class := range strings.Split(r.Text(EnvGuarded), ",") {
 		if class = strings.TrimSpace(class); class != "" {
+			// A class that does not exist would guard nothing.
+			r.Check(slices.Contains(telemetry.Classes, job.Class(class)), "%s has %q, want some of %v with commas", EnvGuarded, class, telemetry.Classes)
 			c.Guarded = append(c.Guarded, job.Class(class))
 		}
 	}
@@ -147,11 +158,12 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	r.Check(unqualified == "" || unqualified == allow, "%s is %q, want %q or nothing", EnvUnqualified, unqualified, allow)
 	c.Unqualified = unqualified == allow
 	c.LogLevel = r.Level(EnvLogLevel)
-	err := r.Err()
-	if err == nil {
-		err = c.Numbers.Validate(s)
+	if r.Err() == nil {
+		if err := c.Numbers.Validate(s); err != nil {
+			r.Check(false, "numbers do not fit together (%s): %s", strings.Join(changed, ", "), strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
 	}
-	if err != nil {
+	if err := r.Err(); err != nil {
 		return Config{}, fmt.Errorf("redrive configuration: %w", err)
 	}
 	return c, nil

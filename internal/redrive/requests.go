@@ -261,11 +261,10 @@ func DecodeRequest(raw []byte) (Request, error) {
 func unreadable(raw []byte, err error) string {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
+	encoding := job.CheckEncoding(raw)
 	switch {
-	case bytes.HasPrefix(raw, []byte("\xef\xbb\xbf")):
-		return "it begins with a byte order mark; save it as UTF-8 without one"
-	case bytes.HasPrefix(raw, []byte("\xff\xfe")), bytes.HasPrefix(raw, []byte("\xfe\xff")), bytes.IndexByte(raw, 0) >= 0:
-		return "it is UTF-16 or no text; save it as UTF-8"
+	case encoding != nil:
+		return encoding.Error()
 	case len(bytes.TrimSpace(raw)) == 0:
 		return `it is empty; want a JSON object such as {"action": "status"}`
 	case errors.As(err, &mistyped) && mistyped.Field == "":

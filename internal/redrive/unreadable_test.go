@@ -13,7 +13,7 @@ func TestAPastedRequestIsRefusedInWords(t *testing.T) {
 		"":                              "it is empty",
 		"\ufeff{\"action\":\"status\"}": "byte order mark",
 		"\xff\xfe{\x00}\x00":            "UTF-16",
-		"\x00{\x00}":                    "UTF-16",
+		"\x00{\x00}":                    "zero byte",
 		`{"action":"status"`:            "ends too early",
 		`{"action":status}`:             "no JSON from byte 11",
 		`[]`:                            "a JSON array; want an object",

@@ -136,10 +136,10 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	r := env.New(getenv)
 	d := topology.Default()
 	c := Config{
-		Names:          topology.NamesOf(r.Required(EnvStack)),
-		SourceURL:      r.Required(EnvSourceURL),
-		RecoveryURL:    r.Required(EnvRecoveryURL),
-		DLQURL:         r.Required(EnvDLQURL),
+		Names:          topology.NamesOf(r.Required(EnvStack, "the name of the stack")),
+		SourceURL:      r.Required(EnvSourceURL, "the URL of the source queue"),
+		RecoveryURL:    r.Required(EnvRecoveryURL, "the URL of the recovery queue"),
+		DLQURL:         r.Required(EnvDLQURL, "the URL of the DLQ"),
 		Concurrency:    r.Count(EnvConcurrency, 1, d.BatchSize),
 		Processes:      r.Count(EnvProcesses, 1, d.SourceConcurrency+d.RecoveryConcurrency),
 		StartMargin:    r.Duration(EnvStartMargin, env.Positive, d.StartMargin),

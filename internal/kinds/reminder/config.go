@@ -104,14 +104,15 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	case ProviderNone:
 	case ProviderHTTP:
 		u, err := url.Parse(c.URL)
-		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, such as https://provider.example/v1", EnvURL)
-		r.Check(c.SecretARN == "" || secretARN.MatchString(c.SecretARN), "%s is %q, which is no ARN of a secret", EnvSecretARN, c.SecretARN)
+		r.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"), "%s is not the URL of a provider, want one such as https://provider.example/v1; its %d bytes are not shown, since a URL can hold a password", EnvURL, len(c.URL))
+		r.Check(c.SecretARN == "" || secretARN.MatchString(c.SecretARN),
+			"%s is no ARN of a secret, want one such as arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf; its %d bytes are not shown, since they may be the secret itself", EnvSecretARN, len(c.SecretARN))
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
 		_, err = c.bareYes()
 		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
-			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only", EnvKeyWindow)
-		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything", EnvSettleTime)
+			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only: want that time, such as 24h", EnvKeyWindow)
+		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything: set %s too, or leave it out", EnvSettleTime, EnvLooksUp)
 	case ProviderSES:
 		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:

@@ -48,8 +48,10 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{nil, reminder.EnvTimeout, map[string]string{reminder.EnvTimeout: "5"}},
 		{http, reminder.EnvURL, map[string]string{reminder.EnvURL: ""}},
 		{http, reminder.EnvURL, map[string]string{reminder.EnvURL: "provider.example"}},
+		{http, reminder.EnvURL, map[string]string{reminder.EnvURL: "ftp://billing:s3cret@provider.example"}},
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecret: "s3cret", reminder.EnvSecretARN: "arn:x"}},
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "provider-secret"}},
+		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "s3cret"}}, // the secret itself, in the wrong variable
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvDeduplicates: "true"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "-1h"}},
 		{http, reminder.EnvSettleTime, map[string]string{reminder.EnvDeduplicates: "true", reminder.EnvKeyWindow: "1h", reminder.EnvSettleTime: "1m"}},
@@ -65,6 +67,13 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		_, err := reminder.ParseConfig(func(name string) string { return env[name] })
 		if err == nil || !strings.Contains(err.Error(), tt.name) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%v: %v, want it to name %s", tt.bad, err, tt.name)
+			continue
+		}
+		if !strings.Contains(err.Error(), "want ") {
+			t.Errorf("%v: %v, want it to say what is expected", tt.bad, err)
+		}
+		if !strings.Contains(err.Error(), ": correct the environment that the function is deployed with") {
+			t.Errorf("%v: %v, want it to say what to do", tt.bad, err)
 		}
 	}
 }
