@@ -18,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/memdb"
@@ -64,7 +62,7 @@ type story struct {
 	stopped   bool // the calm has begun
 	home      bool // people have gone home
 	db        *memdb.DB
-	client    *dynamodb.Client
+	client    *client
 	queues    map[job.Queue][]*message
 	counts    map[job.Queue][]count
 	received  map[job.Queue]soak.Moment // the last receive by a process of the redrive
