@@ -46,7 +46,7 @@ func (s *story) process(n int) {
 			}
 			continue
 		}
-		if l == nil || l.dead {
+		if l == nil || l.dead || l.gone {
 			starts++
 			l, _ = s.born(context.Background(), fmt.Sprint(place, "/", starts), 0, 1)
 			handler = l.handler()
@@ -128,10 +128,13 @@ func (l *life) invoke(h *worker.Handler, lane job.Queue, batch []*message) {
 	answer, err := h.Invoke(ctx, event)
 	close(over)
 	l.mu.Lock()
-	if l.gone || ctx.Err() != nil && !l.goes.Before(l.invoked) { // Lambda does not listen any more, and starts another process
-		l.die("the end of its time")
+	if ctx.Err() != nil && !l.goes.Before(l.invoked) {
+		l.givenUp()
 	}
 	l.mu.Unlock()
+	if l.gone { // Lambda does not listen any more, and the process may still make calls
+		return
+	}
 	if ctx.Err() != nil && !l.dead {
 		l.mu.Lock()
 		l.breaks("%s took all of its time", l.name)

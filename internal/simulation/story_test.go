@@ -306,8 +306,16 @@ func (l *life) watch(until time.Time, over <-chan struct{}) {
 	if l.goes.Before(l.invoked) || l.dead { // it never stood still, or died
 		return
 	}
-	l.tell("Lambda gives up on %s", l.name)
+	l.givenUp()
+}
+
+// givenUp records that Lambda has given up on the invocation. The caller holds the lock.
+func (l *life) givenUp() {
+	if l.gone || l.dead {
+		return
+	}
 	l.gone = true
+	l.tell("Lambda gives up on %s", l.name)
 	for id := range l.open {
 		l.deaths[id]++
 	}
