@@ -107,6 +107,7 @@ destroy: node_modules/.package-lock.json ## Delete the stack, unless jobs wait i
 .PHONY: test-engines
 test-engines: synth ## Run the suites on fauxqs, dynalite, moto and MiniStack too, lint the template, replay the permissions, take a copy over (needs Python)
 	@scripts/timed.sh "adoption" $(GO) test -tags adoption -count 1 -timeout 20m ./internal -run '^TestAdopt'
+	@scripts/timed.sh "the example's stack" $(GO) test -tags adoption -count 1 -timeout 20m ./infra/stack -run '^TestTheExample'
 	@scripts/timed.sh "second engines" scripts/test-engines.sh
 	@scripts/timed.sh "MiniStack" scripts/ministack-engine.sh
 	@scripts/timed.sh "template" scripts/cfn-engines.sh

@@ -5,7 +5,10 @@
 # The tests of the whole system mostly wait, so the other two groups use the processors meanwhile, with a lower
 # priority. The race detector is off in the first group. There it would check only the tests' own code and the
 # embedded AWS, since the functions are separate processes. The second group tests the functions' packages with it.
+#
+# Most of the tests' garbage is short-lived: with GOGC=400 it is collected less often, for some hundred MiB of memory.
 set -eu
+export GOGC="${GOGC:-400}"
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
@@ -51,7 +54,7 @@ packages() {
 	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
 		nice -n 10 "$go" test ./internal/worker ./internal/redrive ./internal/simulation # memory tests, and all stories and seeds, without the race detector's own costs
 }
-stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && GOGC=400 nice -n 10 "$go" test -timeout 20m ./infra/...; } # templates are garbage: collect it less often
+stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
 
 echo "Testing: the whole system, every package, the CDK stack, beside each other; each reports when it ends."
 echo "The first time this compiles the embedded AWS and the CDK, which takes some minutes on two cores."

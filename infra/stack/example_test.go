@@ -1,3 +1,5 @@
+//go:build adoption
+
 package stack
 
 import (

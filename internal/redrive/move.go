@@ -317,6 +317,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.action, st.why = Copy, "another message of the same job was sent"
 			return e, errKept
 		}
+		if e.Run == d.run.ID && e.Status == ledger.Isolated { // also when this message was met, or begun, while the job was open
+			st.action, st.why = Drift, "this run sent the job, which is isolated again: that needs a new plan"
+			return e, errKept
+		}
 		if c.discarded() && d.resends() {
 			c.entry.Status = ledger.Isolated // which the approved plan makes of it
 		}

@@ -492,3 +492,37 @@ func TestAnOpenPlanReadsAgain(t *testing.T) {
 		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 3})
 	})
 }
+
+// The send was made and its answer was lost, so its message stays and the run begins with it again. By then the job is
+// isolated again: to send it once more would be a second try that nobody planned.
+func TestAnOpenPlanSendsAJobOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = isolatesAgain
+		b.isolated("a", job.Transient)
+		plan := b.opened(transient, 10)
+		b.half = func(call string) (before, after error) {
+			if call == "send" {
+				after = errOutage
+			}
+			return nil, after
+		}
+		if got := b.runs(plan); got.State != redrive.Halted {
+			t.Fatalf("the run is %s, want it halted: nothing of its cohort was confirmed", got.State)
+		}
+		b.half = nil
+		for range 3 {
+			time.Sleep(b.Numbers.LockLease + time.Minute)
+			b.runs(plan)
+		}
+		if n := len(b.sentTo); n != 1 {
+			t.Errorf("the job was sent %d times by one run, want once", n)
+		}
+		if e := b.entries[key("a")]; e.Redrives != 1 {
+			t.Errorf("the job was redriven %d times by one run, want once", e.Redrives)
+		}
+		if n := b.on(job.DLQ); n != 2 {
+			t.Errorf("%d messages on the DLQ, want that of the plan and that of the failure", n)
+		}
+	})
+}

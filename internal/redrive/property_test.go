@@ -33,13 +33,13 @@ func TestWhatARunSaysIsTrue(t *testing.T) {
 var seedsFlag = flag.Uint64("redrive.seeds", 0, "how many seeds each property is tried with; 0 is the usual number")
 
 // seeds returns how many seeds a property is tried with. With the race detector a run takes six times as long, so
-// it tries a fifth of them; make test runs all of them without it as well.
+// it tries a tenth of them; make test runs all of them without it as well.
 func seeds(n uint64) uint64 {
 	if *seedsFlag > 0 {
 		return *seedsFlag
 	}
 	if raceDetector {
-		return n / 5
+		return n / 10
 	}
 	return n
 }

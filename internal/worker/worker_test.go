@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if raceDetector { // a story takes six times as long with it; make test runs all of them without it as well
-		if err := flag.Set("rapid.checks", "20"); err != nil {
+		if err := flag.Set("rapid.checks", "10"); err != nil {
 			panic(err)
 		}
 	}
