@@ -19,14 +19,14 @@ import (
 // stands for all packages below it; "." is the package at the module's root. Names without a dot in their first
 // part are the module's own.
 var mayUse = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
+	"github.com/aws/aws-sdk-go-v2": {".", "infra/stack/stacktest", "internal/awsclient", "internal/doctor", "internal/dynamo", "internal/lanes", "internal/memdb", "internal/schedule", "internal/redrive", "internal/overview", "internal/local", "internal/kinds/", "cmd/", "docs/newkind"},
 	// Only the doctor asks who is told of alarms, and what the caller may do.
 	"github.com/aws/aws-sdk-go-v2/service/sns": {"internal/doctor", "cmd/"},
 	"github.com/aws/aws-sdk-go-v2/service/iam": {"internal/doctor", "cmd/"},
 	"internal/doctor":                          {"cmd/"},
 	// Scheduler's client belongs to the package that creates schedules; awsclient builds it.
 	"github.com/aws/aws-sdk-go-v2/service/scheduler": {"internal/awsclient", "internal/schedule"},
-	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/kinds/"},
+	"github.com/aws/smithy-go":                       {"internal/awsclient", "internal/dynamo", "internal/lanes", "internal/local", "internal/memdb", "internal/kinds/"},
 	"github.com/sivchari/kumo":                       {"internal/local"},
 	"github.com/spf13/cobra":                         {"cmd/"},
 	"github.com/go-analyze/charts":                   {"cmd/"},

@@ -18,7 +18,7 @@ type request struct {
 	FilterExpression                    *string
 	ProjectionExpression                *string
 	ExpressionAttributeNames            map[string]string
-	ExpressionAttributeValues           map[string]Value
+	ExpressionAttributeValues           Item
 	ReturnValues                        string
 	ReturnValuesOnConditionCheckFailure string
 	ConsistentRead                      bool
@@ -38,6 +38,8 @@ type request struct {
 	TransactItems      []map[string]request
 	ClientRequestToken string
 	RequestItems       json.RawMessage
+	// writes are the RequestItems of a BatchWriteItem of Client's.
+	writes map[string][]map[string]request
 }
 
 // answer is the body of every answer.
@@ -299,9 +301,12 @@ const maxTransaction = 100
 
 func (db *DB) transact(in request) error {
 	token := in.ClientRequestToken
-	in.ClientRequestToken = ""
-	sent := encode(in)
-	if before, ok := db.tokens[token]; ok && token != "" {
+	var sent []byte
+	if token != "" {
+		in.ClientRequestToken = ""
+		sent = encode(in)
+	}
+	if before, ok := db.tokens[token]; ok {
 		if !bytes.Equal(before, sent) {
 			return &fault{code: "IdempotentParameterMismatchException", message: "the token was used with another request"}
 		}
@@ -394,9 +399,11 @@ func (db *DB) batchGet(in request) (answer, error) {
 }
 
 func (db *DB) batchWrite(in request) (answer, error) {
-	var tables map[string][]map[string]request
-	if err := strict(in.RequestItems, &tables); err != nil {
-		return answer{}, err
+	tables := in.writes
+	if tables == nil {
+		if err := strict(in.RequestItems, &tables); err != nil {
+			return answer{}, err
+		}
 	}
 	for name, list := range tables {
 		for _, one := range list {

@@ -56,6 +56,9 @@ func (v Value) kind() string {
 func (v Value) check() (Value, error) {
 	switch v.kind() {
 	case "N":
+		if _, ok := integer(*v.N); ok {
+			return v, nil
+		}
 		n, err := number(*v.N)
 		if err != nil {
 			return v, err
@@ -109,6 +112,40 @@ func (it Item) check() (Item, error) {
 	return out, nil
 }
 
+// longest is no less than the length of the item's JSON.
+func (it Item) longest() int {
+	n := 2
+	for name, v := range it {
+		n += 6*len(name) + 4 + v.longest() // a character of a name takes up to six, as in \u003c
+	}
+	return n
+}
+
+func (v Value) longest() int {
+	n := 16
+	switch v.kind() {
+	case "S":
+		n += 6 * len(*v.S)
+	case "N":
+		n += len(*v.N)
+	case "B":
+		n += 2 * len(v.B)
+	case "M":
+		n += v.M.longest()
+	case "L":
+		for _, e := range *v.L {
+			n += 1 + e.longest()
+		}
+	}
+	for _, s := range slices.Concat(v.SS, v.NS) {
+		n += 6*len(s) + 3
+	}
+	for _, b := range v.BS {
+		n += 2*len(b) + 8
+	}
+	return n
+}
+
 // copyItem returns a copy that shares nothing with the item.
 func copyItem(it Item) Item {
 	if it == nil {
@@ -151,6 +188,25 @@ func number(s string) (*big.Rat, error) {
 	return n, nil
 }
 
+// integer reads a number that is a short integer in the one form that numbers have here. Most are, and big.Rat is slow.
+func integer(s string) (int64, bool) {
+	digits := strings.TrimPrefix(s, "-")
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && s != "0" {
+		return 0, false
+	}
+	n := int64(0)
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if len(digits) < len(s) {
+		n = -n
+	}
+	return n, true
+}
+
 func decimal(n *big.Rat) string {
 	precision, _ := n.FloatPrec() // exact: every number here was read as a decimal, or is a sum of such numbers
 	return n.FloatString(precision)
@@ -191,6 +247,11 @@ func compare(a, b Value) (order int, ok bool) {
 	case "S":
 		return cmp.Compare(*a.S, *b.S), true
 	case "N":
+		if x, ok := integer(*a.N); ok {
+			if y, ok := integer(*b.N); ok {
+				return cmp.Compare(x, y), true
+			}
+		}
 		x, errX := number(*a.N)
 		y, errY := number(*b.N)
 		if errX != nil || errY != nil {

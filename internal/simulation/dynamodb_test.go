@@ -1,19 +1,19 @@
 package simulation_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
@@ -27,16 +27,10 @@ var names = topology.NamesOf(stack)
 
 const accounts = stack + "-accounts"
 
-// openTables makes a DynamoDB with the stack's tables. The SDK does not repeat calls here: a call that is made twice
-// is one that the SDK would repeat.
+// openTables makes a DynamoDB with the stack's tables.
 func (s *story) openTables() {
 	s.db = memdb.New()
-	s.client = dynamodb.New(dynamodb.Options{
-		Region: "us-east-1", BaseEndpoint: aws.String("http://memory"), HTTPClient: s, Retryer: aws.NopRetryer{},
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "memory", SecretAccessKey: "memory"}, nil
-		}),
-	})
+	s.client = &client{story: s, db: s.db.Client()}
 	for _, t := range names.Tables() {
 		s.db.CreateTable(t.Name, t.PartitionKey, t.SortKey)
 	}
@@ -50,161 +44,183 @@ func (l *life) store() *dynamo.Store {
 	})
 }
 
-// value is an attribute of an item, as DynamoDB's JSON has it.
-type value struct {
-	S, N string
-	L    []struct{ M map[string]value }
+// client is DynamoDB's interface for a process. It repeats no call: a call that is made twice is one that the SDK would
+// repeat.
+type client struct {
+	*story
+	db     memdb.Client
+	tokens atomic.Int64
 }
 
+type attributes = map[string]types.AttributeValue
+
+// update is a write of an item, or a part of a transaction that is none.
 type update struct {
-	TableName                 string
-	Key                       map[string]value
-	Item                      map[string]value
-	ExpressionAttributeValues map[string]value
+	table       string
+	key, values attributes
 }
 
-type request struct {
-	update
-	TransactItems []struct{ Update, Put, ConditionCheck update }
-	RequestItems  map[string][]struct {
-		PutRequest struct{ Item map[string]value }
+func textIn(m attributes, name string) string {
+	if v, ok := m[name].(*types.AttributeValueMemberS); ok {
+		return v.Value
 	}
+	return ""
 }
 
-// identity names a call without anything that a process draws at random.
-func (q request) identity(operation string) string {
-	key := func(m map[string]value) string { return m["subject"].S + m["key"].S + m["pk"].S + m["sk"].S }
-	id := operation + " " + q.TableName + " " + key(q.Key) + key(q.Item) + " " + q.ExpressionAttributeValues[":owner"].S + q.ExpressionAttributeValues[":pk"].S
-	for _, it := range q.TransactItems {
-		id += " " + key(it.Update.Key) + " " + it.Update.ExpressionAttributeValues[":owner"].S
+func numberIn(m attributes, name string) string {
+	if v, ok := m[name].(*types.AttributeValueMemberN); ok {
+		return v.Value
 	}
-	for _, writes := range q.RequestItems {
+	return ""
+}
+
+// keyText names an item by the keys of all tables.
+func keyText(m attributes) string {
+	return textIn(m, "subject") + textIn(m, "key") + textIn(m, "pk") + textIn(m, "sk")
+}
+
+// name names a call of one item or one partition without anything that a process draws at random.
+func (u update) name(operation string, item attributes) string {
+	return operation + " " + u.table + " " + keyText(u.key) + keyText(item) + " " + u.owner() + textIn(u.values, ":pk")
+}
+
+func (u update) owner() string { return textIn(u.values, ":owner") }
+
+func (c *client) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (out *dynamodb.GetItemOutput, err error) {
+	u := update{table: *in.TableName, key: in.Key}
+	err = c.call(ctx, u.name("GetItem", nil), "", nil, func() (err error) { out, err = c.db.GetItem(ctx, in); return err })
+	return out, err
+}
+
+func (c *client) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (out *dynamodb.PutItemOutput, err error) {
+	u := update{table: *in.TableName, values: in.ExpressionAttributeValues}
+	err = c.call(ctx, u.name("PutItem", in.Item), u.owner(), nil, func() (err error) { out, err = c.db.PutItem(ctx, in); return err })
+	return out, err
+}
+
+func (c *client) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (out *dynamodb.UpdateItemOutput, err error) {
+	u := update{*in.TableName, in.Key, in.ExpressionAttributeValues}
+	err = c.call(ctx, u.name("UpdateItem", nil), u.owner(), []update{u}, func() (err error) { out, err = c.db.UpdateItem(ctx, in); return err })
+	return out, err
+}
+
+func (c *client) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (out *dynamodb.QueryOutput, err error) {
+	u := update{table: *in.TableName, values: in.ExpressionAttributeValues}
+	err = c.call(ctx, u.name("Query", nil), u.owner(), nil, func() (err error) { out, err = c.db.Query(ctx, in); return err })
+	return out, err
+}
+
+func (c *client) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (out *dynamodb.TransactWriteItemsOutput, err error) {
+	parts := make([]update, len(in.TransactItems))
+	what := update{}.name("TransactWriteItems", nil)
+	for i, it := range in.TransactItems {
+		if u := it.Update; u != nil {
+			parts[i] = update{*u.TableName, u.Key, u.ExpressionAttributeValues}
+		}
+		what += " " + keyText(parts[i].key) + " " + parts[i].owner()
+	}
+	once := *in
+	if once.ClientRequestToken == nil { // the SDK draws one, which a repeated call has as well
+		once.ClientRequestToken = aws.String(strconv.FormatInt(c.tokens.Add(1), 10))
+	}
+	err = c.call(ctx, what, "", parts, func() (err error) { out, err = c.db.TransactWriteItems(ctx, &once); return err })
+	return out, err
+}
+
+func (c *client) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (out *dynamodb.BatchWriteItemOutput, err error) {
+	what := update{}.name("BatchWriteItem", nil)
+	for _, writes := range in.RequestItems {
 		lines := make([]string, len(writes)) // their order may be that of a map
 		for i, w := range writes {
 			var line struct {
 				Doc struct{ Message, What string }
 			}
-			_ = json.Unmarshal([]byte(w.PutRequest.Item["doc"].S), &line) // nothing but the call's name depends on it
+			_ = json.Unmarshal([]byte(textIn(w.PutRequest.Item, "doc")), &line) // nothing but the call's name depends on it
 			lines[i] = line.Doc.Message + " " + line.Doc.What
 		}
-		id += " " + slices.Min(lines)
+		what += " " + slices.Min(lines)
 	}
-	return id
+	err = c.call(ctx, what, "", nil, func() (err error) { out, err = c.db.BatchWriteItem(ctx, in); return err })
+	return out, err
 }
 
-// Do answers a call of the SDK's client.
-func (s *story) Do(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	target := r.Header.Get("X-Amz-Target")
-	operation := target[strings.LastIndexByte(target, '.')+1:]
-	l, ok := r.Context().Value(lifeKey{}).(*life)
+// call makes a call. writes are its updates, nil if it is no such call.
+func (c *client) call(ctx context.Context, what, owner string, writes []update, apply func() error) error {
+	l, ok := ctx.Value(lifeKey{}).(*life)
 	if !ok { // the judge
-		return s.answer(r, body)
+		return apply()
 	}
-	var q request
-	if err := json.Unmarshal(body, &q); err != nil {
-		return nil, err
-	}
-	id := q.identity(operation)
 	if strings.HasPrefix(l.name, "redrive") { // its tokens are drawn side by side
-		id = strings.ReplaceAll(id, q.ExpressionAttributeValues[":owner"].S, "")
+		what = strings.ReplaceAll(what, owner, "")
 	}
-	began := s.now()
-	name := l.name + " " + id + " " + strconv.FormatInt(int64(began), 10)
-	var out *http.Response
+	began := c.now()
+	name := l.name + " " + what + " " + strconv.FormatInt(int64(began), 10)
 	var failed error
-	err = l.call(r.Context(), ofDynamoDB, id, func(bool) {
-		writes := operation == "TransactWriteItems" || operation == "UpdateItem"
-		if writes && !s.calm() && s.number(100, l.name+id+"conflict") < s.conflict {
-			out = conflict(r, operation, len(q.TransactItems))
+	err := l.call(ctx, ofDynamoDB, what, func(bool) {
+		if writes != nil && !c.calm() && c.number(100, l.name+what+"conflict") < c.conflict {
+			failed = conflict(what, len(writes))
 			return
 		}
-		out, failed = s.answer(r, body)
-		if failed == nil && out.StatusCode == http.StatusOK {
-			l.wrote(q, operation, name, began)
+		if failed = apply(); failed == nil {
+			for _, u := range writes {
+				l.wroteEntry(u, name, began)
+			}
 		}
 	})
 	var silent *noAnswer
 	switch {
 	case !errors.As(err, &silent):
-		return out, failed
-	case r.Context().Err() != nil:
-		return nil, r.Context().Err()
-	case s.number(2, l.name, id, "how") == 0:
-		return memdb.Throttled(r), nil
+		return failed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case c.number(2, l.name, what, "how") == 0:
+		return &smithy.GenericAPIError{Code: "ProvisionedThroughputExceededException", Message: "slow down"}
 	}
-	return nil, err
-}
-
-func (s *story) answer(r *http.Request, body []byte) (*http.Response, error) {
-	again := r.WithContext(context.WithoutCancel(r.Context()))
-	again.Body = io.NopCloser(bytes.NewReader(body))
-	return s.db.Do(again)
+	return err
 }
 
 // conflict is the answer to a write that met a transaction.
-func conflict(r *http.Request, operation string, items int) *http.Response {
-	body := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException", "message": "Transaction is ongoing for the item"}
-	if operation == "TransactWriteItems" {
-		reasons := make([]map[string]string, items)
-		for i := range reasons {
-			reasons[i] = map[string]string{"Code": "None"}
-		}
-		reasons[items-1] = map[string]string{"Code": "TransactionConflict"}
-		body = map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "message": "cancelled", "CancellationReasons": reasons}
+func conflict(what string, items int) error {
+	if !strings.HasPrefix(what, "TransactWriteItems") {
+		return &smithy.GenericAPIError{Code: "TransactionConflictException", Message: "Transaction is ongoing for the item"}
 	}
-	b, err := json.Marshal(body)
-	if err != nil {
-		panic(err)
+	reasons := make([]types.CancellationReason, items)
+	for i := range reasons {
+		reasons[i].Code = aws.String("None")
 	}
-	return &http.Response{
-		StatusCode: http.StatusBadRequest, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, ContentLength: int64(len(b)), Body: io.NopCloser(bytes.NewReader(b)),
-	}
+	reasons[items-1].Code = aws.String("TransactionConflict")
+	return &types.TransactionCanceledException{Message: aws.String("cancelled"), CancellationReasons: reasons}
 }
 
-// wrote records what a write did. The caller holds the lock.
-func (l *life) wrote(q request, operation, name string, began soak.Moment) {
-	switch operation {
-	case "UpdateItem":
-		l.wroteEntry(q.update, name, began)
-	case "TransactWriteItems":
-		for _, it := range q.TransactItems {
-			l.wroteEntry(it.Update, name, began)
-		}
-	}
-}
-
+// wroteEntry records what a write did. The caller holds the lock.
 func (l *life) wroteEntry(in update, name string, began soak.Moment) {
-	v := in.ExpressionAttributeValues
-	if in.TableName != names.LedgerTable {
+	v := in.values
+	if in.table != names.LedgerTable {
 		return
 	}
-	if id, ok := strings.CutPrefix(in.Key["subject"].S, "strikes\t"); ok {
-		for placeholder, value := range v {
+	if id, ok := strings.CutPrefix(textIn(in.key, "subject"), "strikes\t"); ok {
+		for placeholder := range v {
 			if strings.HasPrefix(placeholder, ":struck") {
-				l.struck(id, number(value.N, 0))
-				l.tell("%s: strike of %s until %s", l.name, id, value.N)
+				until := numberIn(v, placeholder)
+				l.struck(id, number(until, 0))
+				l.tell("%s: strike of %s until %s", l.name, id, until)
 			}
 		}
 		return
 	}
-	if v[":status"].S == "" && v[":version"].N == "" {
+	if textIn(v, ":status") == "" && numberIn(v, ":version") == "" {
 		return
 	}
-	w := soak.Write{Key: in.Key["key"].S, Began: began, Ended: l.now(), Request: name, Status: v[":status"].S, Attempts: -1}
+	w := soak.Write{Key: textIn(in.key, "key"), Began: began, Ended: l.now(), Request: name, Status: textIn(v, ":status"), Attempts: -1}
 	w.Final = ledger.Status(w.Status).Final()
-	if w.Version = int(number(v[":version"].N, 0)); w.Version > 0 {
-		w.Attempts = int(number(v[":attempts"].N, -1))
+	if w.Version = int(number(numberIn(v, ":version"), 0)); w.Version > 0 {
+		w.Attempts = int(number(numberIn(v, ":attempts"), -1))
 	}
-	if v[":lease_until"].N != "" {
+	if numberIn(v, ":lease_until") != "" {
 		w.Claims = l.entry(w.Key).Owner // the write leaves out an owner that does not change
 	}
-	if evidence := v[":evidence"].L; w.Final && len(evidence) > 0 {
-		w.Completes = evidence[len(evidence)-1].M["token"].S
+	if evidence, ok := v[":evidence"].(*types.AttributeValueMemberL); w.Final && ok && len(evidence.Value) > 0 {
+		w.Completes = textIn(evidence.Value[len(evidence.Value)-1].(*types.AttributeValueMemberM).Value, "token")
 	}
 	for _, seen := range slices.Backward(l.history.Writes) {
 		if seen.Ended < w.Began {

@@ -32,7 +32,7 @@ func (s *story) judge() {
 		h.Entries[sent.Key] = soak.Entry{
 			Status: string(e.Status), Outcome: e.Outcome, Digest: e.Digest, Final: e.Status.Final(), Isolated: e.Status == ledger.Isolated,
 			Attempts: e.Attempts, Redrives: e.Redrives, Run: e.Run, ProviderKey: e.ProviderKey, IsolatedFirstID: e.IsolatedFirstID,
-			Unmarked: e.Unmarked, Decided: len(e.Decisions) > 0,
+			Unmarked: e.Unmarked, Decided: len(e.Decisions) > 0 || e.Outcome == ledger.OutcomeDiscarded,
 		}
 	}
 	var account soak.Balance

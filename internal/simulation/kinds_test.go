@@ -291,6 +291,7 @@ var errLost = &job.Failure{Class: job.Transient, Err: errors.New("no answer")}
 // sends makes one request.
 func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, error) {
 	what := "send " + d.Token
+	l.stall(30*time.Millisecond, what) // also between the claim and its completion
 	refused := l.jobOf(d.Key).refused
 	l.mu.Lock()
 	l.provider.travelling[key]++

@@ -57,6 +57,10 @@ func (s *story) operator(name string) {
 		if s.isCalm() {
 			return
 		}
+		if s.pauses && s.number(4, name, "new") == 0 {
+			[]func(string){s.pause, s.discard}[s.number(2, name, "what new")](name)
+			continue
+		}
 		switch s.number(8, name, "does") {
 		case 0, 1:
 			s.putBack(name)
@@ -69,6 +73,29 @@ func (s *story) operator(name string) {
 		case 7:
 			s.ask(name, redrive.Request{Action: "inspect"})
 		}
+	}
+}
+
+// pause pauses a kind for a while.
+func (s *story) pause(name string) {
+	kind := []string{units, mail}[s.number(2, name, "pauses")]
+	s.ask(name, redrive.Request{Action: "pause", Kind: kind})
+	s.rest(time.Duration(s.number(60, name, "pauses for"))*time.Minute, name)
+	s.ask(name, redrive.Request{Action: "unpause", Kind: kind})
+}
+
+// discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded.
+func (s *story) discard(name string) {
+	j := s.jobs[s.number(len(s.jobs), name, "discards")]
+	s.mu.Lock()
+	key := ""
+	if j.key != "" {
+		key = s.entry(j.key).ProviderKey
+	}
+	may := s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+	s.mu.Unlock()
+	if j.key != "" && may {
+		s.ask(name, redrive.Request{Action: "discard", Jobs: []string{j.key}})
 	}
 }
 
@@ -112,6 +139,8 @@ func (s *story) ask(name string, req redrive.Request) *redrive.Response {
 	ctx, end := context.WithTimeout(context.Background(), numbers.Timeout)
 	defer end()
 	l, ctx := s.born(ctx, process, s.die/2, 60)
+	l.discards = req.Action == "discard"
+	l.stall(10*time.Second, "request")
 	var ids sync.Mutex
 	n := 0
 	metrics := telemetry.NewRedriveRecorder(io.Discard, stack, l.clock)
@@ -222,6 +251,10 @@ func (s *story) decide(name string) {
 // settle ends what people began, when nothing fails any more: every run comes to its end.
 func (s *story) settle() {
 	s.ask("ada", redrive.Request{Action: "resume"})
+	if s.pauses {
+		s.ask("ada", redrive.Request{Action: "unpause", Kind: units})
+		s.ask("ada", redrive.Request{Action: "unpause", Kind: mail})
+	}
 	s.decide("ada")
 	if s.number(2, "redrive at the end") == 0 {
 		s.redrive("ada")

@@ -46,7 +46,7 @@ func (s *story) process(n int) {
 			}
 			continue
 		}
-		if l == nil || l.dead {
+		if l == nil || l.dead || l.gone {
 			starts++
 			l, _ = s.born(context.Background(), fmt.Sprint(place, "/", starts), 0, 1)
 			handler = l.handler()
@@ -97,11 +97,13 @@ func (l *life) handler() *worker.Handler {
 	})
 }
 
-// operators pause no kind. The worker reads the pauses under a lock, and virtual time stands still while somebody waits
-// for a lock.
+// operators read the paused kinds in no time. The worker reads them under a lock, and virtual time stands still while
+// somebody waits for a lock.
 type operators struct{ redrive.Operators }
 
-func (operators) Paused(context.Context) ([]string, error) { return nil, nil }
+func (o operators) Paused(context.Context) ([]string, error) {
+	return o.Operators.Paused(context.Background())
+}
 
 func (l *life) lanes() *lanes.Client {
 	return lanes.New(lines{l.story}, topology.QueueURLs{Source: "source", Recovery: "recovery", DLQ: "dlq"})
@@ -116,7 +118,23 @@ func (l *life) invoke(h *worker.Handler, lane job.Queue, batch []*message) {
 	ctx, end := context.WithTimeout(context.WithValue(context.Background(), lifeKey{}, l), topology.Default().WorkerTimeout)
 	defer end()
 	l.end = end
+	l.invoked = time.Now()
+	over := make(chan struct{})
+	if l.stalls > 0 {
+		until, _ := ctx.Deadline()
+		l.later.Go(func() { l.watch(until, over) })
+	}
+	l.stall(200*time.Millisecond, "invocation")
 	answer, err := h.Invoke(ctx, event)
+	close(over)
+	l.mu.Lock()
+	if ctx.Err() != nil && !l.goes.Before(l.invoked) {
+		l.givenUp()
+	}
+	l.mu.Unlock()
+	if l.gone { // Lambda does not listen any more, and the process may still make calls
+		return
+	}
 	if ctx.Err() != nil && !l.dead {
 		l.mu.Lock()
 		l.breaks("%s took all of its time", l.name)

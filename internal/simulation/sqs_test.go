@@ -282,11 +282,21 @@ func (s *story) deleted(l *life, q job.Queue, receipt string) {
 	}
 }
 
-// leaves checks a message that a redrive deletes: its job has ended, or a message with the same payload was sent.
+// leaves checks a message that a redrive has deleted: its job has ended, or a message of the job with the same payload was
+// sent since, or still is on the DLQ.
 func (s *story) leaves(l *life, m *message) {
 	of := s.letters[m.mark()]
-	if of == nil || s.final(of.key, of.digest) {
+	if of != nil && l.discards {
+		s.history.Discarded = append(s.history.Discarded, of.mark)
+	}
+	if of == nil || l.discards || s.final(of.key, of.digest) {
 		return
+	}
+	if slices.ContainsFunc(s.queues[job.DLQ], func(o *message) bool {
+		other := s.letters[o.mark()]
+		return other != nil && of.key != "" && other.key == of.key && other.digest == of.digest
+	}) {
+		return // m is a copy, and a run may remove it before it sends the other
 	}
 	since := s.history.Created[m.id]
 	if !slices.ContainsFunc(s.handed[cmp.Or(of.key, of.mark)], func(h handed) bool { return h.digest == of.digest && h.at > since }) {

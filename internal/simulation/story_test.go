@@ -18,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/memdb"
@@ -36,6 +34,9 @@ const (
 	longestCall = 2 * time.Minute
 	crowd       = 250 // messages; with more, the calm begins early
 	stack       = "sim"
+	// newer is the first seed of the stories in which also processes stand still, kinds are paused and jobs discarded. Older seeds
+	// keep their stories, which draw no number for that.
+	newer = 10_000
 )
 
 // story is one run of the simulation.
@@ -48,6 +49,8 @@ type story struct {
 	fail, lose, twice, slow, die, again, conflict int
 	processes                                     int
 	people                                        bool
+	stalls                                        int  // of a hundred invocations
+	pauses                                        bool // and discards
 	outages                                       []outage
 	lag                                           time.Duration // of counts
 	inFlight                                      int           // the in-flight limit of the DLQ; 0 is none
@@ -64,7 +67,7 @@ type story struct {
 	stopped   bool // the calm has begun
 	home      bool // people have gone home
 	db        *memdb.DB
-	client    *dynamodb.Client
+	client    *client
 	queues    map[job.Queue][]*message
 	counts    map[job.Queue][]count
 	received  map[job.Queue]soak.Moment // the last receive by a process of the redrive
@@ -120,6 +123,10 @@ func newStory(seed uint64) *story {
 	s.config = s.workerConfig(1 + 9*r.IntN(2))
 	s.clear()
 	s.drawJobs()
+	if seed >= newer {
+		r := rand.New(rand.NewPCG(seed, 16))
+		s.stalls, s.pauses = []int{0, 10, 40}[r.IntN(3)], r.IntN(2) == 0
+	}
 	return s
 }
 
@@ -225,6 +232,10 @@ type life struct {
 	dead  bool
 	end   context.CancelFunc
 	open  map[string]bool // messages whose strike is not cleared
+	// The process stands still from stops until goes: see stall. invoked is when its invocation began.
+	stops, goes, invoked time.Time
+	gone                 bool // Lambda has given up on it
+	discards             bool // a discard's process, which may delete what has not ended
 }
 
 type lifeKey struct{}
@@ -261,6 +272,56 @@ func (l *life) die(at string) {
 	l.end()
 }
 
+// stall decides whether the process stands still soon, as after SIGSTOP, often for longer than a lease. It is a time, and
+// no property of a call, because calls that begin at one instant have no order.
+func (l *life) stall(soon time.Duration, about string) {
+	now := time.Now()
+	if now.Before(l.goes) || l.isCalm() || l.number(100, l.name, about, "stall") >= l.stalls {
+		return
+	}
+	l.stops = now.Add(time.Duration(l.number(int(soon), l.name, about, "stops")))
+	l.goes = l.stops.Add(time.Duration(l.number(int(8*time.Minute), l.name, about, "goes")))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tell("%s stands still from %v until %v", l.name, l.stops.Sub(l.began), l.goes.Sub(l.began))
+}
+
+// still waits while the process stands still.
+func (l *life) still() {
+	if now := time.Now(); !now.Before(l.stops) && now.Before(l.goes) {
+		time.Sleep(l.goes.Sub(now))
+	}
+}
+
+// watch is Lambda, which gives up on an invocation after its time. For Lambda the process has died, but if it only stood
+// still, it goes on with its calls.
+func (l *life) watch(until time.Time, over <-chan struct{}) {
+	select {
+	case <-over:
+		return
+	case <-time.After(time.Until(until) + time.Duration(1+l.number(int(time.Millisecond), l.name, "watch"))):
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.goes.Before(l.invoked) || l.dead { // it never stood still, or died
+		return
+	}
+	l.givenUp()
+}
+
+// givenUp records that Lambda has given up on the invocation. The caller holds the lock.
+func (l *life) givenUp() {
+	if l.gone || l.dead {
+		return
+	}
+	l.gone = true
+	l.tell("Lambda gives up on %s", l.name)
+	for id := range l.open {
+		l.deaths[id]++
+	}
+	clear(l.open)
+}
+
 // noAnswer: the caller got no answer, or a refusal to serve.
 type noAnswer struct{ what string }
 
@@ -269,6 +330,8 @@ func (e *noAnswer) Error() string { return e.what + ": no answer" }
 // call makes a call to a service. apply does what the service does; it runs under the lock, at one instant. heard says
 // that the caller gets its answer.
 func (l *life) call(ctx context.Context, service, what string, apply func(heard bool)) error {
+	l.still()
+	defer l.still()
 	if ctx.Err() != nil {
 		return &noAnswer{what}
 	}
@@ -279,6 +342,12 @@ func (l *life) call(ctx context.Context, service, what string, apply func(heard 
 	calm := l.isCalm()
 	if slow < l.slow && !calm {
 		wait += time.Duration(slow*slow+1) * time.Second
+	}
+	// A process may stop after it has looked at its context, and before it has sent the request. A request to the provider
+	// is sent at once: no more than longestCall passes until it is there or lost.
+	if now := time.Now(); service != ofProvider && now.Before(l.stops) && !now.Add(wait).Before(l.stops) && now.Before(l.goes) && f%2 == 0 {
+		time.Sleep(l.goes.Sub(now))
+		ctx = context.WithoutCancel(ctx)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -345,7 +414,7 @@ func (l *life) struck(id string, end int64) {
 		delete(l.open, id)
 		return
 	}
-	if l.dead {
+	if l.dead || l.gone {
 		l.deaths[id]++ // at this very call
 	}
 	l.open[id] = true

@@ -259,6 +259,7 @@ func (c *checker) ends() {
 			s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(copied Schedule) bool { return len(c.dlq[copied.Mark]) > 0 })
 		switch {
 		case there:
+		case slices.Contains(c.Discarded, s.Mark): // as people wanted
 		case c.Waiting[s.Mark] && !e.Final:
 		case s.Key == "" || !ok:
 			c.broken(OneEnd, "message %s (%q) is nowhere", s.Mark, s.Key)

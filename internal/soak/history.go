@@ -19,7 +19,9 @@ type History struct {
 	Deletes    []Delete
 	Moves      []Move
 	// Removed are the marks of the messages that redrives deleted from the DLQ.
-	Removed   []string
+	Removed []string
+	// Discarded are the marks of the messages that a discard deleted from the DLQ.
+	Discarded []string
 	Schedules []Schedule
 	Writes    []Write
 	// Seen has by key the first moment at which an answer had shown the worker that the entry is final. A commit may be
