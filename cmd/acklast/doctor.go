@@ -34,7 +34,7 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Compare a deployed stack with its settings and AWS's guidance",
 		Long: `Check a deployed stack: partial responses, visibility, redrive policies, retentions, Lambda's detection of
-recursive loops, the account's concurrency, alarms and who is told, this machine's clock, your permissions for each
+recursive loops, the account's concurrency, alarms that somebody deleted or disabled and who is told, this machine's clock, your permissions for each
 command, and settings that differ from --settings (default: the numbers that a deployment has without any).
 
 Each check answers ok, a finding with what to do, or "cannot tell" with the reason. It only reads. The exit code is 0 if

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -12,10 +13,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 )
 
-// alarms checks that there are alarms, and that each tells somebody who has confirmed.
+// alarms checks that the alarms of the deployed template are there, and that each tells somebody who has confirmed.
 func (d *Doctor) alarms(ctx context.Context, r *report) {
 	const there, on = "alarms", "alarms' actions"
-	topics := map[string]bool{}
+	topics, exist := map[string]bool{}, map[string]bool{}
 	var silent, off []string
 	count := 0
 	pages := cloudwatch.NewDescribeAlarmsPaginator(d.CloudWatch, &cloudwatch.DescribeAlarmsInput{AlarmNamePrefix: aws.String(d.Names.Stack + "-")})
@@ -28,6 +29,7 @@ func (d *Doctor) alarms(ctx context.Context, r *report) {
 		for _, alarm := range page.MetricAlarms {
 			count++
 			name := aws.ToString(alarm.AlarmName)
+			exist[name] = true
 			if !aws.ToBool(alarm.ActionsEnabled) {
 				off = append(off, name)
 			}
@@ -46,6 +48,7 @@ func (d *Doctor) alarms(ctx context.Context, r *report) {
 	if count == 0 {
 		return
 	}
+	d.deployedAlarms(ctx, r, exist)
 	r.judge(on, len(off)+len(silent) == 0, count-len(off)-len(silent),
 		"these tell nobody: %s. Set alarmEmail or alarmTopicArn and deploy, or enable their actions", strings.Join(append(silent, off...), ", "))
 	var all []string
@@ -56,6 +59,46 @@ func (d *Doctor) alarms(ctx context.Context, r *report) {
 	for _, topic := range all {
 		d.topic(ctx, r, topic)
 	}
+}
+
+// deployedAlarms checks that every alarm that the template made still exists. The stack's dashboard names them all, and
+// an alarm that somebody deletes stays on it.
+func (d *Doctor) deployedAlarms(ctx context.Context, r *report, exist map[string]bool) {
+	const name = "alarms of the dashboard"
+	dashboard := d.Names.Stack + "-" + d.Region
+	out, err := d.CloudWatch.GetDashboard(ctx, &cloudwatch.GetDashboardInput{DashboardName: &dashboard})
+	if err != nil {
+		r.failed(err, "cloudwatch:GetDashboard", name)
+		return
+	}
+	var body struct {
+		Widgets []struct {
+			Properties struct {
+				Alarms []string `json:"alarms"`
+			} `json:"properties"`
+		} `json:"widgets"`
+	}
+	if err := json.Unmarshal([]byte(aws.ToString(out.DashboardBody)), &body); err != nil {
+		r.unsure(name, "the dashboard %s cannot be read as JSON", dashboard)
+		return
+	}
+	var gone []string
+	listed := 0
+	for _, w := range body.Widgets {
+		for _, arn := range w.Properties.Alarms {
+			listed++
+			if alarm := arn[strings.LastIndexByte(arn, ':')+1:]; !exist[alarm] {
+				gone = append(gone, alarm)
+			}
+		}
+	}
+	if listed == 0 {
+		r.unsure(name, "the dashboard %s names no alarm: deploy the stack again if somebody has edited it", dashboard)
+		return
+	}
+	r.judge(name, len(gone) == 0, listed-len(gone),
+		"these were deployed and do not exist: %s. CloudFormation does not notice that on a deployment without a change: its drift detection lists them; "+
+			"make each again as the template has it", strings.Join(gone, ", "))
 }
 
 // topic checks that a topic has a confirmed subscription.

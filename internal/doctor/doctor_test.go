@@ -66,7 +66,10 @@ func TestAFaultIsFound(t *testing.T) {
 			f.lambda["GetAccountSettings"]["AccountLimit"] = map[string]int{"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 56}
 		},
 			[]string{"concurrency that reservations leave"}, "reserve"},
-		"no alarm":     {func(f *fake) { f.alarms = 0 }, []string{"alarms"}, "deploy"},
+		"no alarm": {func(f *fake) { f.alarms = 0 }, []string{"alarms"}, "deploy"},
+		"deleted alarm": {func(f *fake) {
+			f.dashboard = strings.Replace(f.dashboard, `:shop-late"`, `:shop-late","arn:aws:cloudwatch:eu-central-1:123456789012:alarm:shop-dlq-arrivals"`, 1)
+		}, []string{"alarms of the dashboard"}, "do not exist: shop-dlq-arrivals. "},
 		"silent alarm": {func(f *fake) { delete(f.alarm, "AlarmActions") }, []string{"alarms' actions"}, "alarmEmail"},
 		"alarm off":    {func(f *fake) { f.alarm["ActionsEnabled"] = cbor.Bool(false) }, []string{"alarms' actions"}, "enable"},
 		"unconfirmed":  {func(f *fake) { f.subscription = "PendingConfirmation" }, []string{"subscriptions of alarms"}, "confirmation"},
@@ -110,6 +113,7 @@ func TestAFailedCallIsNeverOK(t *testing.T) {
 		"GetAccountSettings":         {"concurrency quota of the account", "concurrency that reservations leave"},
 		"GetFunctionConfiguration":   {"timeout of shop-worker", "memory of shop-redrive", "variables of shop-worker"},
 		"DescribeAlarms":             {"alarms", "alarms' actions"},
+		"GetDashboard":               {"alarms of the dashboard"},
 		"ListSubscriptionsByTopic":   {"subscriptions of alarms"},
 		"GetCallerIdentity":          {"clock of this machine", "permissions for status"},
 		"SimulatePrincipalPolicy":    {"permissions for send", "permissions for decide"},
@@ -145,6 +149,17 @@ func TestAnEmptyAnswerIsNeverOK(t *testing.T) {
 	for name, c := range f.examine() {
 		if c.Result == doctor.OK && name != "clock of this machine" {
 			t.Errorf("%s is ok: %s", name, c.Found)
+		}
+	}
+}
+
+// A dashboard that tells of no alarm says nothing about the alarms.
+func TestADashboardWithoutAlarmsIsNeverOK(t *testing.T) {
+	for _, body := range []string{"", "x", "{}", `{"widgets":[]}`} {
+		f := healthy(t)
+		f.dashboard = body
+		if c := f.examine()["alarms of the dashboard"]; c.Result != doctor.CannotTell {
+			t.Errorf("%q: %q, want %q", body, c.Result, doctor.CannotTell)
 		}
 	}
 }

@@ -33,8 +33,10 @@ type fake struct {
 	queues map[string]map[string]string
 	lambda map[string]map[string]any
 	// alarm is one metric alarm, subscription the ARN of the topic's one.
-	alarm        cbor.Map
-	alarms       int
+	alarm  cbor.Map
+	alarms int
+	// dashboard is the body of the stack's dashboard.
+	dashboard    string
 	subscription string
 	// caller is the caller's ARN, denied are actions that the simulation denies.
 	caller string
@@ -69,8 +71,9 @@ func healthy(t *testing.T) *fake {
 			"shop-worker":                {"Timeout": 30, "MemorySize": 256, "Environment": map[string]any{"Variables": map[string]string{"ACKLAST_MAX_ATTEMPTS": "10"}}},
 			"shop-redrive":               {"Timeout": 900, "MemorySize": 256},
 		},
-		alarm:  cbor.Map{"AlarmName": cbor.String("shop-late"), "ActionsEnabled": cbor.Bool(true), "AlarmActions": cbor.List{cbor.String(topic)}},
-		alarms: 1, subscription: topic + ":1", caller: "arn:aws:sts::123456789012:assumed-role/Oncall/ann",
+		alarm:     cbor.Map{"AlarmName": cbor.String("shop-late"), "ActionsEnabled": cbor.Bool(true), "AlarmActions": cbor.List{cbor.String(topic)}},
+		dashboard: `{"widgets":[{"type":"metric","properties":{"title":"t"}},{"type":"alarm","properties":{"alarms":["arn:aws:cloudwatch:eu-central-1:123456789012:alarm:shop-late"]}}]}`,
+		alarms:    1, subscription: topic + ":1", caller: "arn:aws:sts::123456789012:assumed-role/Oncall/ann",
 		denied: map[string]bool{}, fails: map[string]string{},
 	}
 }
@@ -195,6 +198,10 @@ func (f *fake) cloudwatch(w http.ResponseWriter, operation string) {
 	w.Header().Set("smithy-protocol", "rpc-v2-cbor")
 	if f.fail(operation, func(string) { w.WriteHeader(http.StatusBadRequest) }) {
 		_, _ = w.Write(cbor.Encode(cbor.Map{"__type": cbor.String(f.fails[operation]), "message": cbor.String("no")}))
+		return
+	}
+	if operation == "GetDashboard" {
+		_, _ = w.Write(cbor.Encode(cbor.Map{"DashboardBody": cbor.String(f.dashboard)}))
 		return
 	}
 	alarms := cbor.List{}
