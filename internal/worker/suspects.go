@@ -27,11 +27,12 @@ const noDeadline = 15 * time.Minute
 // work is flushed before the next suspect starts, so that a death repeats nothing of the others. A delivery
 // that arrives with two strikes is convicted: its kind's code does not run.
 //
-//	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload ─▶ name ─▶ run ─▶ flush ─▶ clear ─▶ next
+//	others ─▶ flush ─▶ read envelope ─▶ strike ─▶ read payload ─▶ name ─▶ run ─▶ clear ─▶ flush ─▶ next
 //	                                      └── death: the strike stays, and counts once the invocation must be over
 //
 // A strike is cleared whatever the outcome of its message is. SQS may confirm a deletion and still keep the
-// message, if it has delivered it again meanwhile. Until the clearing is confirmed, no other suspect starts,
+// message, if it has delivered it again meanwhile. The clearing comes before the hand-over: a queue that answers late must
+// not take the time for it, since the strike would count although no invocation died. Until the clearing is confirmed, no other suspect starts,
 // because its death would leave this strike behind.
 func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 	var group errgroup.Group
@@ -54,8 +55,8 @@ func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 		default:
 			h.guarded(ctx, s, h.suspect)
 		}
-		h.flush(ctx, []*step{s})
 		blocked = !h.clear(ctx, s) || blocked
+		h.flush(ctx, []*step{s})
 	}
 }
 

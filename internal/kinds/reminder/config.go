@@ -112,7 +112,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only: want that time, such as 24h", EnvKeyWindow)
-		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything: set %s too, or leave it out", EnvSettleTime, EnvLooksUp)
+		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything: want %s to be true, or the settle time left out", EnvSettleTime, EnvLooksUp)
 	case ProviderSES:
 		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:
