@@ -337,4 +337,10 @@ func openPlanOf(b testing.TB, n int) {
 }
 
 // The same, smaller, with every test.
-func TestAnOpenPlanOfManyMessages(t *testing.T) { openPlanOf(t, int(seeds(5_000))) }
+func TestAnOpenPlanOfManyMessages(t *testing.T) {
+	n := 5_000
+	if raceDetector {
+		n = 1_000
+	}
+	openPlanOf(t, n)
+}
