@@ -41,6 +41,10 @@ build: ## Build the Lambda binaries for arm64 into dist/
 test: check node_modules/.package-lock.json ## Run every test that needs only Go and Node.js
 	@$(QUIET) GO="$(GO)" MAKE="$(MAKE)" scripts/test.sh
 
+.PHONY: test-race
+test-race: ## Test every package of the functions and the commands with the race detector (needs a C compiler)
+	GOGC=400 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '/(infra|internal/(e2e|demo|soak))(/|$$)')
+
 .PHONY: check
 check: ## Check formatting and vet
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi

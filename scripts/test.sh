@@ -3,8 +3,9 @@
 # each group when it ends. make test is make check followed by this script.
 #
 # The tests of the whole system mostly wait, so the other two groups use the processors meanwhile, with a lower
-# priority. The race detector is off in the first group. There it would check only the tests' own code and the
-# embedded AWS, since the functions are separate processes. The second group tests the functions' packages with it.
+# priority. The race detector watches the packages in which jobs run side by side; make test-race has it watch the others
+# too. It is off in the first group. There it would check only the tests' own code and the embedded AWS, since the
+# functions are separate processes.
 #
 # Most of the tests' garbage is short-lived: with GOGC=400 it is collected less often, for some hundred MiB of memory.
 set -eu
@@ -20,6 +21,8 @@ if ! command -v "$("$go" env CC)" >/dev/null 2>&1; then
 fi
 
 whole="internal/e2e internal/demo internal/soak"
+# They are tested with the race detector, and without it: memory tests, and all stories and seeds, without its own costs.
+watched="./internal/worker ./internal/redrive ./internal/effect ./internal/simulation"
 module=$("$go" list -m)
 rest=$("$go" list ./... | while read -r package; do
 	folder=${package#"$module"}
@@ -51,8 +54,7 @@ group() {
 whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
 packages() {
-	nice -n 10 "$go" test $race -p 3 -timeout 20m $rest &&
-		nice -n 10 "$go" test ./internal/worker ./internal/redrive ./internal/simulation # memory tests, and all stories and seeds, without the race detector's own costs
+	nice -n 10 "$go" test -p 3 -timeout 20m $rest && { [ -z "$race" ] || nice -n 10 "$go" test $race -timeout 20m $watched; }
 }
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
 
@@ -64,4 +66,4 @@ group "stack" stack
 failed=0
 for pid in $pids; do wait "$pid" || failed=1; done
 [ $failed = 0 ] || { echo "Some tests failed: see above." >&2; exit 1; }
-echo "Not run here: second engines, the adoption and the example module; make test-engines runs them."
+echo "Not run here: second engines, the adoption and the example module, which make test-engines runs, and the race detector on every package, which make test-race runs."
