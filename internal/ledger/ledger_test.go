@@ -308,6 +308,7 @@ func TestAnotherPayloadIsAConflict(t *testing.T) {
 		"Finish":  second(rules.Finish(e, other, Expired, "x", at)),
 		"Claim":   second(rules.Claim(e, other, lease, at)),
 		"Contend": second(rules.Contend(e, other, at)),
+		"Revoke":  second(rules.Revoke(e, other, e.Run, at)),
 	} {
 		var conflict *ConflictError
 		if !errors.As(err, &conflict) {

@@ -89,17 +89,21 @@ func (r Rules) reopenFor(e Entry, d job.Delivery, x Redriving, now time.Time) (E
 	if x.Digest != "" { // the expiry and the deadline of the old payload do not bind the mended one
 		e.Digest, e.ExpiresAt, e.TimeBudget, e.Deadline = x.Digest, time.Time{}, 0, d.Envelope.Deadline
 	}
+	first := e.IsolatedFirstID
 	e, err := r.Reopen(e, d, now)
 	if err != nil {
 		return e, err
 	}
-	e.Run = x.Run
+	e.Run, e.IsolatedFirstID = x.Run, first // GiveBack needs it
 	return e, nil
 }
 
 // Revoke isolates a job that waits for a run that was revoked. A job that has not run gets its generation back.
-// Its errors are ErrFinal, ErrOtherRun, and NotYetError while a delivery holds a lease.
+// Its errors are those of Conflict, ErrFinal, ErrOtherRun, and NotYetError while a delivery holds a lease.
 func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry, error) {
+	if err := e.Conflict(d.Digest); err != nil {
+		return e, err
+	}
 	switch {
 	case e.Status.Final():
 		return e, ErrFinal
@@ -120,6 +124,22 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 		e.LastClass = job.Transient // nothing failed
 	}
 	return r.isolate(e, d, job.CauseRevoked, now), nil
+}
+
+// GiveBack revokes a job whose message is still on the DLQ. The entry names the isolation by which the message came there,
+// so that somebody can put the message back by hand.
+func (r Rules) GiveBack(e Entry, d job.Delivery, run string, now time.Time) (Entry, error) {
+	first, at := e.IsolatedFirstID, time.Time{}
+	for _, ev := range e.History {
+		if ev.What == EventIsolated {
+			at = ev.At
+		}
+	}
+	e, err := r.Revoke(e, d, run, now)
+	if err == nil && first != "" && !at.IsZero() {
+		e.IsolatedFirstID, e.IsolatedAt = first, at
+	}
+	return e, err
 }
 
 // ranSinceOpened says whether a claim was made since the entry was opened and was never resolved.

@@ -481,8 +481,9 @@ func (b *bench) isolated(id string, class job.Class) string {
 	defer b.mu.Unlock()
 	e := ledger.Entry{
 		Key: key(id), Subject: id, Kind: "test", Status: ledger.Isolated, Attempts: 3, Version: 1,
-		LastClass: class, LastError: "it failed", Cause: job.CauseOf(class), IsolatedAt: time.Now().Add(-time.Hour), IsolatedMessageID: "gone",
+		LastClass: class, LastError: "it failed", Cause: job.CauseOf(class), IsolatedAt: time.Now().Add(-time.Hour), IsolatedMessageID: "gone", IsolatedFirstID: "first",
 	}
+	e.History = []ledger.Event{{At: e.IsolatedAt, What: ledger.EventIsolated, Class: class, Cause: e.Cause}}
 	b.entries[e.Key] = e
 	return b.put(job.DLQ, job.Message{Body: body(id), Memory: e.Memory(job.Memory{FirstSent: e.IsolatedAt, MessageID: "first"})})
 }

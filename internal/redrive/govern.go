@@ -144,7 +144,7 @@ func (s *Service) giveBack(ctx context.Context, run string) error {
 				if e.Version == 0 { // nothing was opened
 					return e, ledger.ErrOtherRun
 				}
-				return s.rules.Revoke(e, d, run, s.now())
+				return s.rules.GiveBack(e, d, run, s.now())
 			})
 			var notYet *ledger.NotYetError
 			if errors.Is(err, ledger.ErrOtherRun) || errors.Is(err, ledger.ErrFinal) || errors.As(err, &notYet) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"acklast/internal/job"
 	"acklast/internal/ledger"
@@ -45,6 +46,14 @@ func TestRevocationClosesWhatWasOpenedAndNotSent(t *testing.T) {
 			t.Fatalf("not opened: %+v", e)
 		}
 		b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"})
+		rules := ledger.Rules{MaxRedrives: 3}
+		for _, m := range b.queues[job.DLQ] {
+			back := job.Delivery{Message: m.Message, Lane: job.Source, Key: keyOf(m.Message)}
+			back.ID, back.SentAt = "back", time.Now().Add(time.Minute)
+			if got := rules.Arrive(b.entries[back.Key], back); got != ledger.PutBack {
+				t.Errorf("%s is put back by hand after the revocation, and the ledger takes it for arrival %d, want %d", back.Key, got, ledger.PutBack)
+			}
+		}
 		for _, id := range []string{"j0000", "j0001", "j0002"} {
 			e := b.entry(id)
 			if e.Status != ledger.Isolated || e.Cause != job.CauseRevoked {

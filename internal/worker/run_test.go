@@ -106,6 +106,21 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	}
 }
 
+// The entry's own job must not be acknowledged for, or isolated by, a message with another payload.
+func TestARevokedRunsMessageWithAnotherPayloadIsIsolatedAlone(t *testing.T) {
+	for _, status := range []ledger.Status{ledger.Pending, ledger.Expired} {
+		b := newBench(t)
+		b.runs.revoked = []string{"r-bad"}
+		r := b.redriven("1", "r-bad")
+		e := b.ledger.entries["test/1"]
+		e.Status, e.Digest = status, "1:another"
+		b.ledger.entries["test/1"] = e
+		b.one(r)
+		equal(b, b.last(job.DLQ, 1).Message.Memory.Cause, job.CauseConflict, "the cause when the entry is %s", status)
+		equal(b, b.ledger.entries["test/1"].Status, status, "the entry's status afterwards")
+	}
+}
+
 func TestUnreadableRunIsHandedBack(t *testing.T) {
 	b := newBench(t)
 	b.runs.fail = errors.New("table not found")
