@@ -16,7 +16,7 @@ unset AWS_ENDPOINT_URL ACKLAST_E2E ACKLAST_DATA_ENDPOINT
 
 echo "Recording the AWS calls of the functions and of the command line."
 # Leave out tests of the address that a command prints, which the recorder changes, and of stacks with other names.
-go test -count=1 ./cmd/acklast ./internal/kinds/reservation/desk -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting|TestMistakes|TestConsoleRefusesBadFlags)$'
+go test -count=1 ./cmd/acklast ./internal/kinds/reservation/desk -skip '^(TestUnknownJob|TestLocal|TestStatus|TestSettings|TestMissingStack|TestAnnouncesBeforeWriting|TestMistakes|TestErrorsLeaveStdoutToJSON|TestConsoleRefusesBadFlags)$'
 go test -count=1 -timeout 20m ./internal/e2e -skip 'RandomKills'
 
 JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=$(node -p 'process.versions.node.split(".")[0]')
