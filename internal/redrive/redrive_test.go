@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -1004,6 +1005,43 @@ func TestConvictedJobs(t *testing.T) {
 		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
 		if second.State != redrive.Done || len(b.sentAt) != 8 {
 			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
+		}
+	})
+}
+
+// A run that ends, or begins, between two reads of a status is not told as interrupted.
+func TestAStatusDoesNotTakeAnEndForAnInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.isolated("a", job.Transient)
+		plan := b.must(planOf(all)).Plan
+		b.must(redrive.Request{Action: "run", Plan: plan.ID})
+		at := [2]string{"run#" + plan.Run, "run"}
+		ended := b.docs[at]
+		active := ended
+		active.Doc = bytes.Replace(ended.Doc, []byte(`"state":"done"`), []byte(`"state":"active"`), 1)
+		if bytes.Equal(active.Doc, ended.Doc) {
+			t.Fatalf("no state in %s", ended.Doc)
+		}
+		for reads := range 4 {
+			b.docs[at] = active
+			n := 0
+			b.fault = func(call string) (before, after error) {
+				if strings.HasPrefix(call, "table.get") {
+					if n++; n > reads+1 {
+						b.docs[at] = ended
+					}
+				}
+				return nil, nil
+			}
+			got := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run
+			if reads < 3 && got.State == redrive.Halted {
+				t.Errorf("it ends after %d reads, and the status says %s, %s", reads+1, got.State, got.Why)
+			}
+			if reads == 3 && got.Code != redrive.HaltInterrupted { // its owner is gone in every read
+				t.Errorf("nobody works on it, and the status says %s %s", got.State, got.Code)
+			}
 		}
 	})
 }
