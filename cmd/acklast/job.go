@@ -248,7 +248,9 @@ func printEntry(w io.Writer, e ledger.Entry, now time.Time) {
 	fact("last class", e.LastClass)
 	fact("last error", e.LastError)
 	fact("cause", e.Cause)
-	fact("isolated", when(e.IsolatedAt, now))
+	if e.Status == ledger.Isolated {
+		fact("isolated", when(e.IsolatedAt, now))
+	}
 	fact("isolated message", e.IsolatedMessageID)
 	if e.Redrives > 0 {
 		fact("redrives", e.Redrives)

@@ -140,7 +140,8 @@ type Entry struct {
 	Decisions []Decision   `json:"decisions,omitzero"`
 	Decided   DecisionKind `json:"decided,omitzero"`
 
-	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when.
+	// IsolatedMessageID is the message whose delivery isolated the job, IsolatedAt when. A job that a run has opened keeps
+	// IsolatedAt and IsolatedFirstID, because its message is still on the DLQ if it was not sent.
 	IsolatedMessageID string    `json:"isolatedMessageId,omitzero"`
 	IsolatedAt        time.Time `json:"isolatedAt,omitzero"`
 	// IsolatedFirstID is the id of that message's first form, which its attribute carries. Unmarked says that

@@ -89,12 +89,13 @@ func (r Rules) reopenFor(e Entry, d job.Delivery, x Redriving, now time.Time) (E
 	if x.Digest != "" { // the expiry and the deadline of the old payload do not bind the mended one
 		e.Digest, e.ExpiresAt, e.TimeBudget, e.Deadline = x.Digest, time.Time{}, 0, d.Envelope.Deadline
 	}
-	first := e.IsolatedFirstID
+	first, at := e.IsolatedFirstID, e.IsolatedAt
 	e, err := r.Reopen(e, d, now)
 	if err != nil {
 		return e, err
 	}
-	e.Run, e.IsolatedFirstID = x.Run, first // GiveBack needs it
+	e.Run = x.Run
+	e.IsolatedFirstID, e.IsolatedAt = first, at // GiveBack needs them
 	return e, nil
 }
 
@@ -129,14 +130,9 @@ func (r Rules) Revoke(e Entry, d job.Delivery, run string, now time.Time) (Entry
 // GiveBack revokes a job whose message is still on the DLQ. The entry names the isolation by which the message came there,
 // so that somebody can put the message back by hand.
 func (r Rules) GiveBack(e Entry, d job.Delivery, run string, now time.Time) (Entry, error) {
-	first, at := e.IsolatedFirstID, time.Time{}
-	for _, ev := range e.History {
-		if ev.What == EventIsolated {
-			at = ev.At
-		}
-	}
+	first, at := e.IsolatedFirstID, e.IsolatedAt
 	e, err := r.Revoke(e, d, run, now)
-	if err == nil && first != "" && !at.IsZero() {
+	if err == nil && first != "" && !at.IsZero() { // an earlier version of this program did not keep them
 		e.IsolatedFirstID, e.IsolatedAt = first, at
 	}
 	return e, err

@@ -189,25 +189,22 @@ func (s *Service) status(ctx context.Context, req Request) (Response, error) {
 // statusOf adds a run to a response. The counts of a run whose owner died come from its audit, which knows its last
 // cohort.
 func (s *Service) statusOf(ctx context.Context, id string, resp Response) (Response, error) {
-	l, _, err := s.readLock(ctx)
-	if err != nil {
-		return resp, err
-	}
-	run, _, err := s.readRun(ctx, id)
-	if err != nil {
-		return resp, err
-	}
-	gone := !l.live(s.now()) || l.Run != id
-	if gone && run.State == Active { // or it began after the lock was read
-		if l, _, err = s.readLock(ctx); err != nil {
+	var run Run
+	gone := true
+	for range 2 { // the first lock may have been read before the run began
+		// The lock first: a run writes its end before it gives the lock back.
+		l, _, err := s.readLock(ctx)
+		if err != nil {
 			return resp, err
 		}
-		gone = !l.live(s.now()) || l.Run != id
-		if run, _, err = s.readRun(ctx, id); err != nil { // a run writes its end before it gives the lock back
+		if run, _, err = s.readRun(ctx, id); err != nil {
 			return resp, err
 		}
+		if gone = run.State == Active && (!l.live(s.now()) || l.Run != id); !gone {
+			break
+		}
 	}
-	if gone && run.State == Active {
+	if gone {
 		run.interrupted()
 		run.Counts = map[Step]int{}
 		if err := s.lastLines(ctx, id, func(line AuditRecord) { run.Counts[line.What]++ }); err != nil {

@@ -39,28 +39,30 @@ func TestRevocationClosesWhatWasOpenedAndNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.many(3)
-		plan := b.must(planOf(all)).Plan
 		b.sendErr = func(job.Message) error { return errOutage }
-		b.must(redrive.Request{Action: "run", Plan: plan.ID})
-		if e := b.entry("j0000"); e.Status != ledger.Pending || e.Redrives != 1 {
-			t.Fatalf("not opened: %+v", e)
-		}
-		b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"})
-		rules := ledger.Rules{MaxRedrives: 3}
-		for _, m := range b.queues[job.DLQ] {
-			back := job.Delivery{Message: m.Message, Lane: job.Source, Key: keyOf(m.Message)}
-			back.ID, back.SentAt = "back", time.Now().Add(time.Minute)
-			if got := rules.Arrive(b.entries[back.Key], back); got != ledger.PutBack {
-				t.Errorf("%s is put back by hand after the revocation, and the ledger takes it for arrival %d, want %d", back.Key, got, ledger.PutBack)
+		for range 2 { // also of a second run
+			plan := b.must(planOf(all)).Plan
+			b.must(redrive.Request{Action: "run", Plan: plan.ID})
+			if e := b.entry("j0000"); e.Status != ledger.Pending || e.Redrives != 1 {
+				t.Fatalf("not opened: %+v", e)
 			}
-		}
-		for _, id := range []string{"j0000", "j0001", "j0002"} {
-			e := b.entry(id)
-			if e.Status != ledger.Isolated || e.Cause != job.CauseRevoked {
-				t.Errorf("%s is %s, cause %s, want isolated and revoked", id, e.Status, e.Cause)
+			b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"})
+			rules := ledger.Rules{MaxRedrives: 3}
+			for _, m := range b.queues[job.DLQ] {
+				back := job.Delivery{Message: m.Message, Lane: job.Source, Key: keyOf(m.Message)}
+				back.ID, back.SentAt = "back", time.Now().Add(time.Minute)
+				if got := rules.Arrive(b.entries[back.Key], back); got != ledger.PutBack {
+					t.Errorf("%s is put back by hand after the revocation, and the ledger takes it for arrival %d, want %d", back.Key, got, ledger.PutBack)
+				}
 			}
-			if e.Redrives != 0 {
-				t.Errorf("%s spent %d generations, want 0", id, e.Redrives)
+			for _, id := range []string{"j0000", "j0001", "j0002"} {
+				e := b.entry(id)
+				if e.Status != ledger.Isolated || e.Cause != job.CauseRevoked {
+					t.Errorf("%s is %s, cause %s, want isolated and revoked", id, e.Status, e.Cause)
+				}
+				if e.Redrives != 0 {
+					t.Errorf("%s spent %d generations, want 0", id, e.Redrives)
+				}
 			}
 		}
 		b.sendErr, b.run = nil, completes(map[string]int{})

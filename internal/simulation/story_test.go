@@ -420,17 +420,30 @@ func (l *life) struck(id string, end int64) {
 	l.open[id] = true
 }
 
+// killed says whether so many invocations died with one message of this mark that it may be convicted.
+func (s *story) killed(mark string) bool {
+	return slices.ContainsFunc(s.ids[mark], func(id string) bool { return s.deaths[id] >= ledger.ConvictAt })
+}
+
 // poison says whether so many invocations died with one message of this mark's job that it may be convicted. The job's
 // other messages then find it isolated as crashed. A message with another payload is none of the job's.
 func (s *story) poison(mark string) bool {
 	of := s.letters[mark]
 	for other, letter := range s.letters {
-		if other != mark && (of == nil || of.key == "" || of.key != letter.key || of.digest != letter.digest) {
-			continue
-		}
-		if slices.ContainsFunc(s.ids[other], func(id string) bool { return s.deaths[id] >= ledger.ConvictAt }) {
+		same := of != nil && of.key != "" && of.key == letter.key && of.digest == letter.digest
+		if (other == mark || same) && s.killed(other) {
 			return true
 		}
 	}
 	return false
+}
+
+// crashed says whether the entry of this mark's job is or was isolated as crashed. The caller holds the lock.
+func (s *story) crashed(mark string) bool {
+	of := s.letters[mark]
+	if of == nil || of.key == "" {
+		return false
+	}
+	e := s.entry(of.key)
+	return e.LastClass == job.Crashed || slices.ContainsFunc(e.History, func(ev ledger.Event) bool { return ev.Class == job.Crashed })
 }

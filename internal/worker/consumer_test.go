@@ -408,8 +408,10 @@ func (l *life) move(to job.Queue, m lanes.Move) {
 	if m.Delay < 0 || m.Delay > topology.MaxDelay {
 		l.breaks("%s is delayed by %v", m.Message.ID, m.Delay)
 	}
-	if to == job.DLQ && m.Message.Memory.Cause == job.CauseCrash && !l.deadly(m.Message.Body) {
-		l.breaks("%s is convicted, and fewer than two invocations died with one message of its job", m.Message.ID)
+	if to == job.DLQ && m.Message.Memory.Cause == job.CauseCrash && l.deaths[m.Message.ID] < ledger.ConvictAt {
+		if e := l.entries[m.Message.Memory.Key]; !l.deadly(m.Message.Body) || e.LastClass != job.Crashed && e.Redrives == 0 {
+			l.breaks("%s is convicted, and fewer than two invocations died with it, or with a message of its job that was isolated for that", m.Message.ID)
+		}
 	}
 	if m.Message.Memory.MessageID == "" || to == job.DLQ && m.Message.Memory.Cause == "" {
 		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)

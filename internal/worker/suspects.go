@@ -31,9 +31,9 @@ const noDeadline = 15 * time.Minute
 //	                                      └── death: the strike stays, and counts once the invocation must be over
 //
 // A strike is cleared whatever the outcome of its message is. SQS may confirm a deletion and still keep the
-// message, if it has delivered it again meanwhile. The clearing comes before the hand-over: a queue that answers late must
-// not take the time for it, since the strike would count although no invocation died. Until the clearing is confirmed, no other suspect starts,
-// because its death would leave this strike behind.
+// message, if it has delivered it again meanwhile. The clearing comes before the hand-over: a queue that answers
+// late must not take the time for it, since the strike would count although no invocation died. Until the
+// clearing is confirmed, no other suspect starts, because its death would leave this strike behind.
 func (h *Handler) suspects(ctx context.Context, suspects []*step) {
 	var group errgroup.Group
 	group.SetLimit(h.config.Concurrency)
