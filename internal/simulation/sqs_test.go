@@ -236,7 +236,10 @@ func (s *story) moved(to job.Queue, m *message, began soak.Moment) {
 
 // convicted checks a message that the system sends on. The caller holds the lock.
 func (s lines) convicted(l *life, to job.Queue, m *message) {
-	if to == job.DLQ && m.memory().Cause == job.CauseCrash && !s.killed(m.mark()) && !(s.poison(m.mark()) && s.crashed(m.mark())) {
+	if to != job.DLQ || m.memory().Cause != job.CauseCrash || s.killed(m.mark()) {
+		return
+	}
+	if !s.poison(m.mark()) || !s.crashed(m.mark()) {
 		s.breaks("%s is convicted by %s, and fewer than two invocations died with it, or with a message of its job that was isolated for that", m.mark(), l.name)
 	}
 }
