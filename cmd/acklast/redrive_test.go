@@ -210,6 +210,7 @@ func TestExitCodesOfARun(t *testing.T) {
 		"some are isolated again": {ended(redrive.Again), exitUnwell},
 		"some expired":            {ended(redrive.TooLate), exitUnwell},
 		"some are still retried":  {ended(redrive.Retrying), exitUnwell},
+		"some were taken over":    {ended(redrive.TakenOver), exitUnwell},
 		"some were skipped":       {ended(redrive.Skipped), exitUnwell},
 		"some are gone":           {ended(redrive.Gone), exitUnwell},
 		"some cannot be judged":   {ended(redrive.Unjudged), exitUnwell},

@@ -37,7 +37,7 @@ func (d *drive) awaitCanary(ctx context.Context, more bool) error {
 			switch {
 			case j.Ending.open():
 				open = j
-			case j.Ending.failed():
+			case j.Ending.failed(), j.Ending == TakenOver: // a job that was taken over proves nothing
 				return halt(HaltCanary, "the canary failed: %s: %s: %s", j.Job, j.Ending, j.Why)
 			}
 		}
@@ -82,7 +82,7 @@ func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err 
 				errs[i] = fmt.Errorf("job %s: %w", j.Job, err)
 				return nil
 			}
-			j.Ending, j.Why, slow[i] = judge(e, j.Generation)
+			j.Ending, j.Why, slow[i] = judge(e, d.run.ID, j.Generation)
 			j.Why = job.SafeText(j.Why)
 			return nil
 		})
@@ -148,7 +148,7 @@ func (d *drive) judgeShare() error {
 	judged, bad, why := 0, 0, ""
 	for i := len(d.window) - 1; i >= 0 && judged < n.Window; i-- {
 		j := d.window[i]
-		if j.Ending == "" || j.Ending == TooLate {
+		if j.Ending == "" || j.Ending == TooLate || j.Ending == TakenOver {
 			continue
 		}
 		judged++

@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -198,6 +199,9 @@ const (
 	Again Ending = "isolated again"
 	// TooLate: the job expired before it ran.
 	TooLate Ending = "expired"
+	// TakenOver: another run, or a message put back by hand, took the open job over. What became of it is not this
+	// run's to tell.
+	TakenOver Ending = "taken over"
 	// Retrying: attempts failed, and the worker goes on trying.
 	Retrying Ending = "still retrying"
 	// Removed: the job was final already; its message was deleted.
@@ -222,14 +226,16 @@ func (e Ending) failed() bool { return e == Again || e == Retrying }
 // open says whether the ledger may still say something else.
 func (e Ending) open() bool { return e == "" || e == Retrying }
 
-// judge says what became of a job that was redriven; nothing while it has not run. generation is what
-// the redrive made of it. A throttled attempt is no ending: it asks for patience.
-func judge(e ledger.Entry, generation int) (ending Ending, why string, throttled bool) {
+// judge says what became of a job that a run sent; nothing while it has not run. generation is what
+// the run made of it. A throttled attempt is no ending: it asks for patience.
+func judge(e ledger.Entry, run string, generation int) (ending Ending, why string, throttled bool) {
 	switch {
 	case e.Version == 0 || e.Redrives < generation && !e.Status.Final() && e.Status != ledger.Isolated:
 		return "", "", false
 	case e.Redrives > generation: // only an isolated entry is reopened
 		return Again, "isolated again, and brought back since", false
+	case e.Status != ledger.Isolated && e.Run != run: // it was open, so the generation stayed the same
+		return TakenOver, "by run " + cmp.Or(e.Run, "none"), false
 	case e.Status == ledger.Expired:
 		return TooLate, "it expired", false
 	case e.Status.Final():

@@ -72,19 +72,23 @@ func TestJudge(t *testing.T) {
 		throttled bool
 	}{
 		"absent":                  {ledger.Entry{}, "", false},
-		"not open yet":            {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 1}, "", false},
-		"open":                    {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, "", false},
-		"retried":                 {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, Retrying, false},
-		"throttled":               {ledger.Entry{Version: 1, Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, Throttles: 1, LastClass: job.Throttled}, "", true},
-		"running":                 {ledger.Entry{Version: 1, Status: ledger.Running, Redrives: 2}, "", false},
-		"done":                    {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, Succeeded, false},
-		"refused by the business": {ledger.Entry{Version: 1, Status: ledger.Terminal, Redrives: 2}, Succeeded, false},
-		"expired":                 {ledger.Entry{Version: 1, Status: ledger.Expired, Redrives: 2}, TooLate, false},
-		"brought back since":      {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 3}, Again, false},
-		"isolated again":          {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 2}, Again, false},
-		"revoked":                 {ledger.Entry{Version: 1, Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Again, false},
+		"not open yet":            {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Pending, Redrives: 1}, "", false},
+		"open":                    {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, LastClass: job.Throttled}, "", false},
+		"retried":                 {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Pending, Redrives: 2, Attempts: 4, BudgetFrom: 3, LastClass: job.Transient}, Retrying, false},
+		"throttled":               {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Pending, Redrives: 2, Attempts: 3, BudgetFrom: 3, Throttles: 1, LastClass: job.Throttled}, "", true},
+		"running":                 {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Running, Redrives: 2}, "", false},
+		"done":                    {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Done, Redrives: 2}, Succeeded, false},
+		"refused by the business": {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Terminal, Redrives: 2}, Succeeded, false},
+		"expired":                 {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Expired, Redrives: 2}, TooLate, false},
+		"brought back since":      {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Done, Redrives: 3}, Again, false},
+		"taken over, done":        {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Done, Redrives: 2}, TakenOver, false},
+		"taken over, open":        {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Pending, Redrives: 2}, TakenOver, false},
+		"taken over, expired":     {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Expired, Redrives: 2}, TakenOver, false},
+		"taken over, isolated":    {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Isolated, Redrives: 2}, Again, false},
+		"isolated again":          {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Isolated, Redrives: 2}, Again, false},
+		"revoked":                 {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Again, false},
 	} {
-		got, _, throttled := judge(tt.e, 2)
+		got, _, throttled := judge(tt.e, "r-1", 2)
 		if got != tt.want {
 			t.Errorf("%s: ending %q, want %q", name, got, tt.want)
 		}

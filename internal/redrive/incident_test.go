@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -588,6 +589,34 @@ func TestAJobThatBecameCrashedNeedsAnotherApproval(t *testing.T) {
 		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
 		if e := b.entry("j0001"); e.Status != ledger.Isolated || e.Redrives != 0 {
 			t.Errorf("it was redriven: %s, generation %d", e.Status, e.Redrives)
+		}
+	})
+}
+
+// While a run's canary is out, another run sends a copy of its job. Only the other run may say that it succeeded.
+func TestAJobThatAnotherRunTookOverIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		b.run = func(*world, job.Message) {} // the lane is paused
+		b.many(1)
+		twin := b.queues[job.DLQ][0].Message
+		first := b.must(planOf(all)).Plan
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
+		defer cancel()
+		b.wantHalt(b.ask(ctx, redrive.Request{Action: "run", Plan: first.ID}).Run, redrive.HaltTime, "")
+
+		b.put(job.DLQ, twin)
+		b.run = done
+		second := b.must(planOf(all)).Plan
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: second.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+
+		got := b.must(redrive.Request{Action: "run", Plan: first.ID}).Run
+		b.wantHalt(got, redrive.HaltCanary, "taken over: by run "+second.Run)
+		got = b.must(redrive.Request{Action: "run", Plan: first.ID}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.TakenOver: 1})
+		if got.EndedWell() {
+			t.Error("told as well ended")
 		}
 	})
 }
