@@ -48,7 +48,8 @@ test-race: ## Test every package of the functions and the commands with the race
 .PHONY: check
 check: ## Check formatting and vet
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
+	@echo "Formatting and vet. The first time this compiles every package."
+	GOGC=400 $(GO) vet ./...
 
 .PHONY: bench
 bench: ## Measure what a job costs, as a table and in bench.json; see docs/benchmarks.md for how to read it (many minutes)
