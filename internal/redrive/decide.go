@@ -1,7 +1,6 @@
 package redrive
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -234,8 +233,10 @@ func judge(e ledger.Entry, run string, generation int) (ending Ending, why strin
 		return "", "", false
 	case e.Redrives > generation: // only an isolated entry is reopened
 		return Again, "isolated again, and brought back since", false
+	case e.Status != ledger.Isolated && e.Run == "": // a revocation had given its generation back
+		return TakenOver, "its message was put back by hand", false
 	case e.Status != ledger.Isolated && e.Run != run: // it was open, so the generation stayed the same
-		return TakenOver, "by run " + cmp.Or(e.Run, "none"), false
+		return TakenOver, "by run " + e.Run, false
 	case e.Status == ledger.Expired:
 		return TooLate, "it expired", false
 	case e.Status.Final():

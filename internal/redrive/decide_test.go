@@ -84,6 +84,7 @@ func TestJudge(t *testing.T) {
 		"taken over, done":        {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Done, Redrives: 2}, TakenOver, false},
 		"taken over, open":        {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Pending, Redrives: 2}, TakenOver, false},
 		"taken over, expired":     {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Expired, Redrives: 2}, TakenOver, false},
+		"put back, done":          {ledger.Entry{Version: 1, Status: ledger.Done, Redrives: 2}, TakenOver, false},
 		"taken over, isolated":    {ledger.Entry{Version: 1, Run: "r-2", Status: ledger.Isolated, Redrives: 2}, Again, false},
 		"isolated again":          {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Isolated, Redrives: 2}, Again, false},
 		"revoked":                 {ledger.Entry{Version: 1, Run: "r-1", Status: ledger.Isolated, Redrives: 1, Cause: job.CauseRevoked}, Again, false},
