@@ -172,7 +172,7 @@ func (k *task) Send(context.Context, string) (string, error) {
 		w.accept()
 		w.steps["answer lost"]++
 	case sendTravel:
-		w.travelling = append(w.travelling, request{w.now.Add(w.can.SettleTime)})
+		w.travelling = append(w.travelling, request{k.latest(w.now)})
 	case sendDeclined:
 		if w.can.Deduplicates && w.accepted > 0 && w.remembers() {
 			w.steps["deduplicated"]++
@@ -358,6 +358,15 @@ func (w *world) decide(drop bool) {
 	w.steps["decided "+string(what)]++
 }
 
+// latest is when a request arrives at the latest whose call ends at a time: its settle time later. A call ends with
+// the task's invocation, even if the task stands still then.
+func (k *task) latest(ended time.Time) time.Time {
+	if end := k.ends.Add(skew); end.Before(ended) {
+		ended = end
+	}
+	return ended.Add(k.w.can.SettleTime)
+}
+
 // pass lets time pass. No request travels, and no process stands still within one, for as long as a provider
 // remembers a key. If the provider has a settle time, every request arrives within it or never. It counts from the end of
 // the call, at the latest from that of its lease, at which its process ends.
@@ -378,7 +387,7 @@ func (w *world) pass(d time.Duration) {
 			}
 		}
 		for _, k := range w.tasks {
-			if by := k.ends.Add(skew + w.can.SettleTime); k.at == "send" && by.Before(at) {
+			if by := k.latest(to); k.at == "send" && by.Before(at) {
 				at, happens = by, func() {
 					if rapid.Bool().Draw(w.t, "arrives") {
 						w.accept()
