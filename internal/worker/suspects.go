@@ -149,7 +149,7 @@ func (h *Handler) rejoin(s *step, e ledger.Entry, f *job.Failure) {
 
 // clear removes the step's own strike. While that is not confirmed, clear also tries to hand over a message
 // that is left, because that gives it a new id. It returns false when the time is over before the strike is
-// cleared.
+// cleared. The process's next invocation then clears it.
 func (h *Handler) clear(ctx context.Context, s *step) bool {
 	if !s.struck {
 		return true
@@ -172,7 +172,32 @@ func (h *Handler) clear(ctx context.Context, s *step) bool {
 		}
 		h.flush(ctx, []*step{s})
 		if h.pause(ctx, min(pause, h.config.grace())) != nil {
+			h.owe(strike{s.ID, s.Token})
 			return false
+		}
+	}
+}
+
+// A strike is one delivery's, under its message's id.
+type strike struct{ messageID, token string }
+
+// owe keeps a strike for clearOwed.
+func (h *Handler) owe(s strike) {
+	h.owedMu.Lock()
+	defer h.owedMu.Unlock()
+	h.owed = append(h.owed, s)
+}
+
+// clearOwed tries once to clear what this process's earlier invocations had no time left to clear. They returned, so
+// their strikes are no deaths.
+func (h *Handler) clearOwed(ctx context.Context) {
+	h.owedMu.Lock()
+	owed := h.owed
+	h.owed = nil
+	h.owedMu.Unlock()
+	for _, s := range owed {
+		if err := h.ledger.ClearStrike(ctx, s.messageID, s.token); err != nil {
+			h.owe(s)
 		}
 	}
 }

@@ -318,6 +318,35 @@ func TestAnUnclearedStrikeHoldsTheOthersBack(t *testing.T) {
 	}
 }
 
+// A strike that no time was left to clear would count as a death, though its invocation returned. So the process
+// clears it when it is invoked again, whatever the batch is.
+func TestAnUnclearedStrikeIsClearedByTheNextInvocation(t *testing.T) {
+	b := newBench(t)
+	process := worker.New(b.Config, b.Dependencies)
+	invoke := func(ctx context.Context, r events.SQSMessage) {
+		_, _ = process.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{r}})
+	}
+	ctx, over := context.WithCancel(t.Context())
+	defer over()
+	b.run = leaves
+	b.ledger.unclear = ledger.ErrUnavailable
+	b.wires.refuse = func(job.Queue, lanes.Move) error {
+		over()
+		return lanes.ErrUnsent
+	}
+	invoke(ctx, again(b.record("m1", body("1")), 3))
+	b.wantLog("strike m1", "name m1")
+
+	b.run = fails(job.Transient, 0)
+	invoke(t.Context(), b.record("m2", body("2"))) // the clearing is not confirmed this time, either
+	b.wantLog("strike m1", "name m1")
+	b.ledger.unclear = nil
+	invoke(t.Context(), b.record("m3", body("3")))
+	b.wantLog("strike m1", "name m1", "clear m1")
+	invoke(t.Context(), b.record("m4", body("4")))
+	b.wantLog("strike m1", "name m1", "clear m1")
+}
+
 // A message without room for our memory is deferred without it. Its contentions are counted in the ledger, and
 // the next delivery reads them there.
 func TestContentionsOfAFullMessageCountInTheLedger(t *testing.T) {

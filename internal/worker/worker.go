@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,9 +94,12 @@ type Handler struct {
 	pause     func(context.Context, time.Duration) error
 	limits    *limits
 
-	// unsafe says that nothing more may start in this process: a kind's code still runs, or a strike could not
-	// be cleared.
+	// unsafe says that nothing more may start in this process: a kind's code still runs.
 	unsafe atomic.Bool
+
+	// owed are the strikes that no time was left to clear.
+	owed   []strike
+	owedMu sync.Mutex
 }
 
 // New returns a handler.
@@ -184,6 +188,10 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 			return nil
 		})
 	}
+	group.Go(func() error {
+		h.clearOwed(ctx)
+		return nil
+	})
 	_ = group.Wait() // no attempt returns an error: each error is in its step
 
 	if len(suspects) > 0 {
