@@ -56,6 +56,7 @@ func (a *app) governing(t *target) *governor {
 
 func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.InvocationType) (redrive.Response, error) {
 	var resp redrive.Response
+	r.Format = redrive.Format
 	payload, err := json.Marshal(r)
 	if err != nil {
 		return resp, err
