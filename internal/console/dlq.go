@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,8 @@ type dlqData struct {
 	Matching, All int
 	// More says that the index has more jobs than were read.
 	More bool
+	// Newer says which jobs are left out: a newer version wrote their entries.
+	Newer string
 	// Unindexed says which conditions the index cannot check.
 	Unindexed bool
 	Classes   []string
@@ -46,10 +49,26 @@ func (s *Server) dlq(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d := dlqData{Filter: f, Form: q, All: len(jobs), More: more, Classes: classes, Unindexed: len(f.Attributes)+len(f.Payload) > 0}
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return !indexed(f, j, s.Now()) })
+	d.Newer = newerOf(jobs)
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return j.Newer > 0 || !indexed(f, j, s.Now()) })
 	d.Matching, d.Groups, d.Jobs = len(jobs), groupsOf(jobs), jobs[:min(len(jobs), jobsShown)]
 	s.show(w, r, http.StatusOK, "dlq", page{Title: "Dead-letter queue", Section: "dlq", Data: d})
 	return nil
+}
+
+// newerOf says which jobs have an entry that a newer version wrote; "" without any.
+func newerOf(jobs []ledger.IsolatedJob) string {
+	var newer []ledger.IsolatedJob
+	for _, j := range jobs {
+		if j.Newer > 0 {
+			newer = append(newer, j)
+		}
+	}
+	if len(newer) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d isolated jobs are left out: the entry of %s has format %d, but this acklast reads up to %d. Update this acklast.",
+		len(newer), len(jobs), newer[0].Key, newer[0].Newer, ledger.Format)
 }
 
 // indexed says whether a job matches those conditions that the index can check. The text of an error is compared with

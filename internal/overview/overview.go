@@ -32,8 +32,9 @@ type Snapshot struct {
 	LanesNotTold string `json:"lanesNotTold,omitzero"`
 	DLQ          DLQ    `json:"dlq"`
 	// Isolated are the jobs that the ledger counts as isolated.
-	Isolated        *Isolated `json:"isolated,omitempty"`
-	IsolatedNotTold string    `json:"isolatedNotTold,omitzero"`
+	Isolated *Isolated `json:"isolated,omitempty"`
+	// IsolatedNotTold says why the isolated jobs are not known, or names an entry that a newer version wrote.
+	IsolatedNotTold string `json:"isolatedNotTold,omitzero"`
 	// InScheduler counts the jobs that wait in EventBridge Scheduler, up to a limit. More are there if
 	// MoreInScheduler says so.
 	InScheduler      int    `json:"inScheduler"`
@@ -267,10 +268,11 @@ func (r *Reader) slowly(ctx context.Context, s *Snapshot) {
 	kept := &r.slow
 	old := kept.at.IsZero() || s.At.Sub(kept.at) >= r.c.Slow
 	var wait sync.WaitGroup
+	unread := ""
 	if old || kept.messages != s.DLQ.Isolated {
 		kept.messages = s.DLQ.Isolated
 		r.part(ctx, &wait, "the ledger did not tell: ", &kept.snapshot.IsolatedNotTold, func(ctx context.Context) (err error) {
-			kept.isolated, err = r.isolated(ctx, s.At)
+			kept.isolated, unread, err = r.isolated(ctx, s.At)
 			return err
 		})
 	}
@@ -279,6 +281,9 @@ func (r *Reader) slowly(ctx context.Context, s *Snapshot) {
 		r.readSlow(ctx, &wait, s.At)
 	}
 	wait.Wait()
+	if unread != "" {
+		kept.snapshot.IsolatedNotTold = unread
+	}
 	k := kept.snapshot
 	s.Isolated, s.IsolatedNotTold = kept.isolated, k.IsolatedNotTold
 	s.InScheduler, s.MoreInScheduler, s.SchedulerNotTold = k.InScheduler, k.InScheduler == SchedulesCounted, k.SchedulerNotTold
