@@ -60,6 +60,8 @@ type Place struct {
 	At string
 	// Account and Caller are what AWS says, or why it does not.
 	Account, Caller string
+	// Skew says that the redrive function has another version; "" if it has the same, or has not answered yet.
+	Skew string
 }
 
 // Job is what is known about a job or a subject.
