@@ -130,7 +130,9 @@ func TestTheConsoleNamesTheSkew(t *testing.T) {
 			_, _ = io.WriteString(w, answer)
 			return
 		}
-		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(aws.Endpoint(), "http://")}) }}).ServeHTTP(w, r)
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(aws.Endpoint(), "http://")})
+		}}).ServeHTTP(w, r)
 	}))
 	t.Cleanup(function.Close)
 	c.env["AWS_ENDPOINT_URL"] = function.URL

@@ -44,13 +44,13 @@ func (s *Server) dlq(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	jobs, more, err := s.Stack.Isolated(r.Context())
+	jobs, more, err := s.config.Stack.Isolated(r.Context())
 	if err != nil {
 		return err
 	}
 	d := dlqData{Filter: f, Form: q, All: len(jobs), More: more, Classes: classes, Unindexed: len(f.Attributes)+len(f.Payload) > 0}
 	d.Newer = newerOf(jobs)
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return j.Newer > 0 || !indexed(f, j, s.Now()) })
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return j.Newer > 0 || !indexed(f, j, s.config.Now()) })
 	d.Matching, d.Groups, d.Jobs = len(jobs), groupsOf(jobs), jobs[:min(len(jobs), jobsShown)]
 	s.show(w, r, http.StatusOK, "dlq", page{Title: "Dead-letter queue", Section: "dlq", Data: d})
 	return nil
@@ -150,11 +150,11 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Select: selection(f), List: true})
+	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Select: selection(f), List: true})
 	if err := asked(resp, err); err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/looks/"+s.looks.add(s.Now(), f, resp), http.StatusSeeOther)
+	http.Redirect(w, r, "/looks/"+s.looks.add(s.config.Now(), f, resp), http.StatusSeeOther)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request) error {
 		d.Payload, d.Masked, d.Note = s.payload(r.Context(), d.View.Body)
 	}
 	if d.View != nil && d.View.Entry != nil {
-		d.Steps = steps(*d.View.Entry, s.Now())
+		d.Steps = steps(*d.View.Entry, s.config.Now())
 		drawn := draw(d.Steps)
 		d.Picture = &drawn
 	}
@@ -203,7 +203,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Message: id, WithBody: r.PostForm.Get("payload") == "yes"})
+	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Message: id, WithBody: r.PostForm.Get("payload") == "yes"})
 	if err := asked(resp, err); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 		}
 		return problem{http.StatusNotFound, "The message was not seen", why, "Look at the DLQ again: a message has a new id after each isolation."}
 	}
-	s.looks.see(id, s.Now(), resp)
+	s.looks.see(id, s.config.Now(), resp)
 	http.Redirect(w, r, "/messages/"+url.PathEscape(id), http.StatusSeeOther)
 	return nil
 }
@@ -229,7 +229,7 @@ func (s *Server) payload(ctx context.Context, body string) (shown string, masked
 	if err != nil {
 		return "", nil, "The body is not a job, so nobody can say which part of it may be shown. \"acklast dlq --show MESSAGE --body\" prints it as it is."
 	}
-	resp, err := s.Stack.Ask(ctx, redrive.Request{Action: "kinds"})
+	resp, err := s.config.Stack.Ask(ctx, redrive.Request{Action: "kinds"})
 	at := slices.IndexFunc(resp.Kinds, func(k redrive.KindState) bool { return k.Kind == e.Kind && k.Masked != nil })
 	if err != nil || at < 0 {
 		return "", nil, "The redrive function does not know which fields of this kind may be shown. \"acklast dlq --show MESSAGE --body\" prints the body as it is."
