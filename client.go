@@ -103,8 +103,9 @@ func (c *Client) Table(name string) string { return c.names.Table(name) }
 type Message struct {
 	// Kind is the kind's name, such as "reservation.expire".
 	Kind string
-	// Payload is the kind's payload: a struct with json tags, a map, or encoded JSON as a jsontext.Value or
-	// json.RawMessage. It must be an object.
+	// Payload is the kind's payload: a struct with json tags, a map, or encoded JSON as a json.RawMessage. It must be
+	// an object. Tags follow the rules of encoding/json/v2: "omitempty" leaves out an empty text, list or object, but not
+	// 0 and false, which "omitzero" leaves out.
 	Payload any
 	// NotBefore is the earliest time of the job's effect, up to 400 days ahead; zero means at once.
 	NotBefore time.Time
@@ -255,10 +256,9 @@ func (e *CancelError) Error() string {
 func (e *CancelError) Unwrap() error { return e.Err }
 
 // Cancel ends a job with the outcome "cancelled", before its first delivery or between two attempts. A delivery
-// that comes later finds the job ended and does nothing. Who cancelled it, and why, is kept with the job's entry
+// that comes later finds the job ended and does nothing. By and Reason are kept with the job's entry
 // and in the audit ("acklast audit KEY"). Repeating a cancellation is safe, and writes a line of the audit that is
-// missing. A job that waits in
-// EventBridge Scheduler has its schedule deleted, if the client may do that.
+// missing. If the job waits in EventBridge Scheduler and the client may delete schedules, Cancel deletes its schedule.
 //
 // Cancel refuses a job that has ended with another outcome, is claimed by a delivery, or may have had its
 // effect. The error is then a *CancelError. Any other error wraps ErrUnconfirmed or ErrContended, or says what

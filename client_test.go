@@ -183,6 +183,20 @@ func TestKeyOfAPayload(t *testing.T) {
 	}
 }
 
+// The tags of a payload are read as its documentation says.
+func TestTagsOfAPayload(t *testing.T) {
+	payload := struct {
+		Empty string `json:"empty,omitempty"`
+		Count int    `json:"count,omitempty"`
+		Flag  bool   `json:"flag,omitempty"`
+		Zero  int    `json:"zero,omitzero"`
+	}{}
+	body, err := acklast.Message{Kind: "k", Payload: payload}.Body()
+	if want := `{"kind":"k","payload":{"count":0,"flag":false}}`; err != nil || body != want {
+		t.Errorf("Body() = %s, %v, want %s", body, err, want)
+	}
+}
+
 func TestCancelBeforeTheFirstDelivery(t *testing.T) {
 	s := newStack(t)
 	key, err := acklast.Key("order.close", "o-1")

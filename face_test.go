@@ -27,6 +27,8 @@ import (
 var aliases = map[string][]string{
 	".":           {"Attempts", "Description", "Fact", "Grant", "LatePolicy", "Metric", "Sample", "Table", "Unit", "Variable"},
 	"infra/stack": {"Infra", "Numbers", "RedriveNumbers"},
+	// A package for tests of other modules. It has no alias.
+	"infra/stack/stacktest": {},
 }
 
 // listed is the output of go list for a package.
@@ -240,7 +242,7 @@ func TestTheFaceIsDocumented(t *testing.T) {
 				}
 			}
 		}
-		if fields == 0 {
+		if fields == 0 && len(aliases[p.own]) > 0 {
 			t.Errorf("no field of an alias of %s was found", p.own)
 		}
 	}

@@ -67,3 +67,11 @@ func TestFailuresOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// The environment of a test is not a function's: only a function's start reads the environment.
+func TestNewServicesReadsNoEnvironment(t *testing.T) {
+	t.Setenv("SHOP_URL", "http://127.0.0.1:1")
+	if got := NewServices(aws.Config{}, "s", nil).Getenv("SHOP_URL"); got != "" {
+		t.Errorf("SHOP_URL is %q, want nothing of the test's own environment", got)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,8 +19,8 @@ import (
 )
 
 // NewServices builds services as StartWorker does, with the stack's default numbers. It is for tests
-// that try a kind against an engine; the fields of the result may be replaced before they are used. A nil now
-// is time.Now.
+// that try a kind against an engine; the fields of the result may be replaced before they are used. Getenv finds every
+// variable empty until it is replaced. A nil now is time.Now.
 func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
 	if now == nil {
 		now = time.Now
@@ -29,7 +28,7 @@ func NewServices(cfg aws.Config, stack string, now func() time.Time) Services {
 	db := awsclient.DynamoDB(cfg)
 	n := topology.Default()
 	return Services{
-		AWS: cfg, DynamoDB: db, Stack: stack, Getenv: os.Getenv, Now: now, Log: slog.New(slog.DiscardHandler),
+		AWS: cfg, DynamoDB: db, Stack: stack, Getenv: func(string) string { return "" }, Now: now, Log: slog.New(slog.DiscardHandler),
 		core: &core{
 			store: dynamo.New(db, topology.NamesOf(stack).LedgerTable, dynamo.Options{Now: now}),
 			rules: ledger.Rules{

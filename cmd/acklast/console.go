@@ -136,7 +136,11 @@ func (s *consoleStack) Place(ctx context.Context) console.Place {
 			s.where.Account, s.where.Caller = aws.ToString(out.Account), aws.ToString(out.Arn)
 		}
 	}
-	return s.where
+	where := s.where
+	if skew := s.skew.Load(); skew != nil {
+		where.Skew = *skew
+	}
+	return where
 }
 
 func (s *consoleStack) Ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {

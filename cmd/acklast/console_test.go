@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"regexp"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"acklast/internal/console"
 	"acklast/internal/job"
 	"acklast/internal/overview"
+	"acklast/internal/version"
 )
 
 // reading is a person who reads the pages of an "acklast console".
@@ -114,6 +118,32 @@ func TestConsole(t *testing.T) {
 	messages := received(t, aws, job.DLQ)
 	if len(messages) != 1 || messages[0].ReceiveCount != 1 {
 		t.Errorf("the DLQ's messages are %+v, want one that was received once", messages)
+	}
+}
+
+// The pages name another version of the redrive function, as the commands do, as soon as it has answered.
+func TestTheConsoleNamesTheSkew(t *testing.T) {
+	c, aws := embedded(t)
+	answer := `{"action":"status","version":"0.1.7"}`
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/invocations") {
+			_, _ = io.WriteString(w, answer)
+			return
+		}
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(aws.Endpoint(), "http://")})
+		}}).ServeHTTP(w, r)
+	}))
+	t.Cleanup(function.Close)
+	c.env["AWS_ENDPOINT_URL"] = function.URL
+	r := c.read()
+	const says = "Note: the redrive function is acklast 0.1.7, and this is acklast " + version.Number
+	if _, body := r.get("/runs"); !strings.Contains(body, says) {
+		t.Errorf("the page does not say %q: %s", says, body)
+	}
+	answer = fmt.Sprintf(`{"action":"status","version":%q}`, version.Number)
+	if _, body := r.get("/runs"); strings.Contains(body, "Note: the redrive function") {
+		t.Errorf("a skew is named after the deployment of this version: %s", body)
 	}
 }
 

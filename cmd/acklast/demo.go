@@ -40,7 +40,7 @@ run beside "acklast local". It builds the story and the functions first, so it n
 }
 
 func (a *app) demo(ctx context.Context, module, logs string) error {
-	root, err := findModule(module)
+	root, err := findModule(module, local.UsualPackages())
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/doctor"
+	"acklast/internal/job"
 )
 
 // explained is an error of a call to AWS in words for people: what happened, to which stack, and what to do next.
@@ -26,6 +27,9 @@ func lasts(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
+	if newer := new(job.NewerError); errors.As(err, &newer) {
+		return true
+	}
 	switch e.cause {
 	case awsclient.Missing, awsclient.Denied, awsclient.Expired, awsclient.NotKnown, awsclient.Clock, awsclient.NoCredentials:
 		return true
@@ -40,11 +44,20 @@ func (t *target) explain(err error) error {
 	if err == nil || errors.As(err, &before) || errors.As(err, &refused) {
 		return err
 	}
+	if newer := new(job.NewerError); errors.As(err, &newer) {
+		return &explained{text: newerWords(newer), err: err}
+	}
 	p, ok := awsclient.ProblemOf(err)
 	if !ok {
 		return err
 	}
 	return &explained{text: t.words(p), cause: p.Cause, err: err}
+}
+
+// newerWords say what to do about something that a newer version wrote. To the functions a NewerError advises to finish
+// the roll-out; what is old here is this program.
+func newerWords(e *job.NewerError) string {
+	return fmt.Sprintf("%s has format %d, but this acklast reads up to %d: update this acklast", e.What, e.Format, e.Known)
 }
 
 // words say what a problem is and what to do next.
@@ -122,6 +135,9 @@ func reason(err error) string {
 	var e *explained
 	if errors.As(err, &e) {
 		return e.text
+	}
+	if newer := new(job.NewerError); errors.As(err, &newer) {
+		return newerWords(newer)
 	}
 	if p, ok := awsclient.ProblemOf(err); ok {
 		return p.Answer()

@@ -27,6 +27,8 @@ type localOptions struct {
 	port, processes int
 	// module is a folder inside the module whose functions are run.
 	module string
+	// packages are the functions' main packages in the module.
+	packages local.Packages
 	// worker and redrive are paths of compiled functions; "" builds the module's.
 	worker, redrive string
 	scaled          bool
@@ -41,9 +43,9 @@ func newLocal(a *app) *cobra.Command {
 		Long: `Run an embedded AWS (SQS, DynamoDB and Lambda) on this machine, with the stack's queues and tables and the
 real worker binary as processes, fed by one poller for each lane. No account, no Docker, no credentials.
 
-It builds functions/worker and functions/redrive of the module that contains the folder --module, by default
-the current one. Any module works, because its worker prints its own kinds and tables. Without a module, use
---worker-binary for a compiled worker. A function gets no variable of your environment; pass the kinds'
+It builds the functions of the module that contains the folder --module, by default the current one: the main
+packages functions/worker and functions/redrive, unless --worker-package and --redrive-package name others. The
+worker prints its kinds and tables. Without a module, use --worker-binary for a compiled worker. A function gets no variable of your environment; pass the kinds'
 variables with --env.
 
 Once it is ready, it prints the address and commands to copy; a module's own commands come from its file
@@ -61,6 +63,9 @@ here is the lane's name.`,
 	flags.IntVar(&o.port, "port", 4566, "port of the address on 127.0.0.1; 0 takes any free one")
 	flags.IntVar(&o.processes, "processes", local.DefaultProcesses, "worker processes, and so invocations at a time")
 	flags.StringVar(&o.module, "module", ".", "folder in the module whose functions to run")
+	usual := local.UsualPackages()
+	flags.StringVar(&o.packages.Worker, "worker-package", usual.Worker, "the worker's main package, as a folder from the module's root")
+	flags.StringVar(&o.packages.Redrive, "redrive-package", usual.Redrive, "the redrive function's main package, likewise")
 	flags.StringVar(&o.worker, "worker-binary", "", "path of a compiled worker (default: build the module's)")
 	flags.StringVar(&o.redrive, "redrive-binary", "", "path of a compiled redrive function; with --worker-binary alone there is none")
 	flags.StringArrayVar(&o.env, "env", nil, "variable for the kinds, NAME=VALUE, or NAME for its value here; may be repeated")
@@ -179,14 +184,14 @@ func portTaken(port int) error {
 }
 
 // findModule returns the root of the module with functions that contains dir.
-func findModule(dir string) (string, error) {
+func findModule(dir string, packages local.Packages) (string, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
 	}
-	root, ok := local.FindModule(absolute)
+	root, ok := packages.FindModule(absolute)
 	if !ok {
-		return "", refuse("%s does not lie in a module with functions (a go.mod and a folder functions/worker): change into one, or name it with --module DIR", absolute)
+		return "", refuse("%s does not lie in a module with functions (a go.mod and a folder %s): change into one, or name it with --module DIR", absolute, packages.Worker)
 	}
 	return root, nil
 }
@@ -211,7 +216,7 @@ func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions,
 	if o.redrive != "" {
 		return f, "", nil, refuse("--redrive-binary needs --worker-binary too")
 	}
-	root, err := findModule(o.module)
+	root, err := findModule(o.module, o.packages)
 	if err != nil {
 		return f, "", nil, err
 	}
@@ -220,7 +225,7 @@ func (a *app) functions(ctx context.Context, o localOptions) (f local.Functions,
 		return f, "", nil, err
 	}
 	say(a.stderr, "Building the functions of %s; the first time this takes about a minute.\n", root)
-	if f, err = local.BuildFunctions(ctx, root, dir, a.stderr); err != nil {
+	if f, err = o.packages.Build(ctx, root, dir, a.stderr); err != nil {
 		_ = os.RemoveAll(dir)
 		if ctx.Err() != nil {
 			err = ctx.Err()

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -30,8 +30,8 @@ type governor struct {
 	*target
 	lambda *lambda.Client
 	stderr io.Writer
-	// skew says once that the function has another version.
-	skew sync.Once
+	// skew says that the function has another version, by its latest answer; nil before the first.
+	skew atomic.Pointer[string]
 	// approving sends also what only reads through the alias of approvers, who may have no other.
 	approving bool
 	// user is who runs the command, by the environment.
@@ -56,6 +56,7 @@ func (a *app) governing(t *target) *governor {
 
 func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.InvocationType) (redrive.Response, error) {
 	var resp redrive.Response
+	r.Format = redrive.Format
 	payload, err := json.Marshal(r)
 	if err != nil {
 		return resp, err
@@ -82,11 +83,10 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	if err := json.Unmarshal(out.Payload, &resp); err != nil {
 		return resp, fmt.Errorf("the redrive function's answer is not readable: a proxy may answer at %s, or a function of another version; check --endpoint-url and \"acklast version\"", g.place)
 	}
-	g.skew.Do(func() {
-		if skew := version.Skew("redrive", resp.Version); skew != "" {
-			say(g.stderr, "Note: %s\n", skew)
-		}
-	})
+	skew := version.Skew("redrive", resp.Version)
+	if before := g.skew.Swap(&skew); before == nil && skew != "" {
+		say(g.stderr, "Note: %s\n", skew)
+	}
 	if resp.Refused != "" {
 		return resp, refuse("refused: %s", resp.Refused)
 	}

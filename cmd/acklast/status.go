@@ -132,6 +132,9 @@ func printIsolated(w io.Writer, r overview.Snapshot) {
 		more = "more than "
 	}
 	say(w, "Isolated jobs: %s%s. SQS deletes the oldest in %s.\n", more, plain(strings.Join(classes, ", ")), rough(r.Isolated.DeletedAt.Sub(r.At)))
+	if r.IsolatedNotTold != "" {
+		say(w, "%s\n", plain(r.IsolatedNotTold))
+	}
 }
 
 // printHeld says what holds work back or moves it: pauses, the kill switch and a run.

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"acklast/internal/awsclient"
+	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/overview"
 	"acklast/internal/redrive"
@@ -72,4 +77,25 @@ func TestPrintStatus(t *testing.T) {
 	contains(t, b.String(), "1m30s at 10:00Z", "no figure", "Isolated jobs: 2 transient, 1 rejected. SQS deletes the oldest in 2 days.",
 		"The recovery lane is paused (its mapping is disabled).", "The kill switch is on, by ada: incident\uFFFD[2J\n",
 		"Run r-1 is halted canary: 2 of 9 done. See acklast redrive status r-1")
+}
+
+// What a newer version wrote is named, and the others are told all the same.
+func TestEntriesOfANewerVersion(t *testing.T) {
+	c, aws := embedded(t)
+	failed := &job.Failure{Class: job.Rejected, Err: errors.New("order 17 is missing")}
+	d, e := write(t, aws, fail(failed, time.Now()))
+	_, err := awsclient.DynamoDB(aws.AWSConfig()).UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+		TableName: new(aws.Names().LedgerTable), Key: map[string]types.AttributeValue{"subject": dynamo.Text(e.Subject), "key": dynamo.Text(e.Key)},
+		UpdateExpression:          new("SET #format = :newer"),
+		ExpressionAttributeNames:  map[string]string{"#format": "format"},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":newer": dynamo.Number(2)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const says = "entry reservation.expire/r-1/hold-1 has format 2, but this acklast reads up to 1: update this acklast"
+	c.refused(exitFailed, []string{says}, "job", d.Key)
+	status := c.must("status").stdout
+	contains(t, status, "Isolated jobs: 1 newer. SQS deletes", "\n1 of 1 isolated jobs are in no group: "+says+"\n")
+	contains(t, c.must("watch", "--once").stdout, "1 newer")
 }

@@ -47,3 +47,20 @@ func TestASkewIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// Every request says which format it has, so that a later redrive function does not take it for one of its own.
+func TestARequestCarriesItsFormat(t *testing.T) {
+	var wire []byte
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wire, _ = io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, `{"action":"status"}`)
+	}))
+	defer server.Close()
+	code := run(t.Context(), []string{"acklast", "redrive", "status", "--endpoint-url", server.URL}, nil, io.Discard, io.Discard, func(string) string { return "" })
+	if code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if got, want := string(wire), `{"action":"status","format":1}`; got != want {
+		t.Errorf("the request is %s, want %s", got, want)
+	}
+}

@@ -163,6 +163,9 @@ func (m *watchModel) isolated(height int) []line {
 		unknown = fmt.Sprintf("; and %d messages without an entry, see d", n)
 	}
 	lines := []line{linef(heading, "ISOLATED  %s%d jobs by the ledger%s", more, s.Isolated.Jobs, unknown)}
+	if s.IsolatedNotTold != "" {
+		lines = append(lines, line{s.IsolatedNotTold, warning})
+	}
 	if len(s.Isolated.Groups) == 0 {
 		return lines
 	}

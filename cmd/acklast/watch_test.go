@@ -417,6 +417,14 @@ func TestWatchSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+// What a newer version wrote is named above the groups of the others.
+func TestWatchNamesNewerEntries(t *testing.T) {
+	s := busy()
+	s.IsolatedNotTold = "2 of 9 isolated jobs are in no group"
+	v := view(t, s)
+	v.wants(s.IsolatedNotTold, "COUNT")
+}
+
 // A group that is empty meanwhile says so; its figures follow the snapshot.
 func TestWatchFollowsAGroup(t *testing.T) {
 	v := view(t, busy()).keys("enter")

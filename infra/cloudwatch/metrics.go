@@ -1,5 +1,5 @@
 // Package cloudwatch evaluates alarms as CloudWatch documents it, over series that a simulation made. Tests
-// use it to say when an alarm goes off, and until when.
+// use it to say when an alarm fires, and until when.
 //
 // What AWS does not document is assumed, and each assumption says so.
 package cloudwatch

@@ -12,7 +12,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// listAlarms are all alarms. The scenarios of this package's tests say when each goes off.
+// listAlarms are all alarms. The scenarios of this package's tests say when each fires.
 //
 // At a job an hour a fault shows as single datapoints that lie minutes apart. So the windows are wide and ask
 // for two or three datapoints: one that passes by itself stays quiet, and a fault that lasts does not flap.
@@ -40,7 +40,7 @@ func (st *Stack) dlqAlarms() []alarm {
 		{
 			name: "dlq-arrivals", severity: page,
 			todo: "Jobs were isolated on " + dlq + ". Look at why (acklast dlq), mend the cause, then plan a redrive, decide or discard. " +
-				"It goes off by itself, and again for later arrivals.",
+				"The alarm returns to OK by itself, and fires again for later arrivals.",
 			// SQS's own moves are in none of the worker's counts, and only raise the depth.
 			metric: expression("IF(FILL(isolated, 0) > 0 OR DIFF(FILL(visible, 0) + FILL(in_flight, 0)) > 0, 1, 0)", "arrivals",
 				map[string]awscloudwatch.IMetric{

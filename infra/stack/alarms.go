@@ -14,7 +14,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// severity says what people do when an alarm goes off.
+// severity says what people do when an alarm fires.
 type severity string
 
 const (
@@ -24,7 +24,7 @@ const (
 	ticket severity = "ticket"
 )
 
-// alarm is one alarm: it goes off when its metric reaches the limit in enough of the last periods.
+// alarm is one alarm: it fires when its metric reaches the limit in enough of the last periods.
 type alarm struct {
 	name     string
 	severity severity

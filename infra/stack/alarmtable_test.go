@@ -141,7 +141,7 @@ func TestAlarmTable(t *testing.T) {
 	}
 	for _, a := range alarms {
 		if name := strings.TrimPrefix(a.Name, "acklast-"); !everRang[name] {
-			t.Errorf("%s goes off in no scenario", name)
+			t.Errorf("%s fires in no scenario", name)
 		}
 		for _, s := range a.Series() {
 			if by := fmt.Sprint(a.Name, " ", s); !needed[by] {
@@ -161,12 +161,12 @@ func (sc scenario) check(t *testing.T, i int, all []rang) {
 			t.Errorf("%s should stay quiet, and is on at %s", r.name, r.when)
 		}
 		if len(sc.rings) > 0 && r.name == sc.rings[0] && r.first > sc.within {
-			t.Errorf("%s goes off after %d minutes, want at most %d", r.name, r.first, sc.within)
+			t.Errorf("%s fires after %d minutes, want at most %d", r.name, r.first, sc.within)
 		}
 	}
 	for _, name := range want {
 		if !slices.ContainsFunc(all, func(r rang) bool { return r.name == name }) {
-			t.Errorf("%s does not go off", name)
+			t.Errorf("%s does not fire", name)
 		}
 	}
 }

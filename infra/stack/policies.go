@@ -111,8 +111,8 @@ func (st *Stack) operateStatements() []awsiam.PolicyStatement {
 
 func pointer[T any](v T) *T { return &v }
 
-// approveStatements hold nothing else on purpose: who approves need not be able to run. Attach the
-// read-only policy too, to see what is approved.
+// approveStatements are about the alias approve alone, because an approver needs no right to run. Approvers also need the
+// read-only policy to see the plans.
 func (st *Stack) approveStatements() []awsiam.PolicyStatement {
 	return []awsiam.PolicyStatement{statement([]*string{st.redrive.approve.FunctionArn()}, "lambda:InvokeFunction")}
 }
@@ -157,20 +157,20 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		statement([]*string{st.worker.fn.FunctionArn(), st.redrive.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:GetEventSourceMapping"),
-		// Whether Lambda stops the worker's hops as a recursive loop.
+		// The doctor checks that Lambda does not stop the worker's hops as a recursive loop.
 		statement([]*string{st.worker.fn.FunctionArn()}, "lambda:GetFunctionRecursionConfig"),
 		statement([]*string{st.worker.logs.LogGroupArn(), st.redrive.logs.LogGroupArn()},
 			"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
-		// These know no resources: metrics belong to the account, and a query's results to who asked. Alarms
-		// have names, but to list them by anything else needs the right to all.
+		// IAM allows these actions on all resources only: metrics belong to the account, and the results of a query to its
+		// caller. Alarms have names, but listing them by other properties needs the right to all.
 		statement([]*string{jsii.String("*")}, "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics",
 			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
 			// Mappings are found by their queue.
 			"lambda:ListEventSourceMappings",
-			// The doctor: the account's quota, who is told by topics that may not be the stack's, and what the caller
-			// may do, who is nobody that this stack knows.
+			// "acklast doctor" reads the account's quota, the subscribers of the alarms' topics, which may be topics of
+			// another stack, and the caller's own rights. The stack does not know the caller's role.
 			"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy",
-			// Schedules are listed by their group, which is no resource of that action.
+			// Schedules are listed by group, but IAM has no resource for this action.
 			"scheduler:ListSchedules"),
 		statement(st.scheduleARNs(), "scheduler:GetSchedule"),
 		statement([]*string{st.dashboardARN()}, "cloudwatch:GetDashboard"),

@@ -28,13 +28,14 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxAhead, ScheduleFrom, ScheduleAhead, ScheduleEarly: how a job waits that is sent ahead of its time.
+//   - HopDelay, MaxAhead: the longest hop of a job that waits for its time, and how far ahead a job may be due if no
+//     schedule can carry it.
 //   - ScheduleFrom, ScheduleAhead, ScheduleEarly: from how far ahead on a job is handed to EventBridge Scheduler, up
 //     to how far, and how long before its time it comes back.
-//   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that nothing was done for.
+//   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that is left.
 //   - LaneRetention, DLQRetention, RedriveWindow, LedgerRetention: how long things are kept.
 //   - MaxContentions, ContentionTime: how often and for how long conflicting writes may defer a job.
-//   - RolloutWait: how long a job waits whose kind the worker does not know.
+//   - RolloutWait: how long a job waits if the worker does not know its kind.
 //   - LeaseSkew: the clock difference between workers that leases tolerate.
 //   - MaxRedrives: how often an isolated job may be reopened.
 type Numbers = topology.Settings
@@ -67,7 +68,7 @@ type RedriveNumbers = topology.Redrive
 // DefaultRunbook is this repository's own, from its root.
 const DefaultRunbook = "docs/runbook.md"
 
-// DefaultNumbers returns the numbers of a system for which nothing was chosen.
+// DefaultNumbers returns the numbers of a system whose Props leave Numbers zero.
 func DefaultNumbers() Numbers { return topology.Default() }
 
 // DefaultInfra is like DefaultNumbers.

@@ -33,7 +33,7 @@ type scenario struct {
 	happens func(w *world)
 	// thousand, if given, is the last of the traffics in another resolution.
 	thousand *traffic
-	// rings are the alarms that go off with any traffic, and more those that go off only with the traffic of that
+	// rings are the alarms that fire with any traffic, and more those that fire only with the traffic of that
 	// index. All others stay quiet.
 	rings []string
 	more  map[int][]string

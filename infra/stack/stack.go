@@ -1,8 +1,8 @@
 // Package stack is an acklast system as a CDK construct: queues, tables, both functions, alarms, a
 // dashboard and policies for people. New places it in a stack of your own app, also several times.
 //
-// It reads nothing but its Props: no CDK context, no environment and, unless a path of yours is
-// relative, no working directory.
+// It reads its Props only, so neither the CDK's context nor the environment changes it. The working directory matters
+// only to relative paths in Props.
 package stack
 
 import (

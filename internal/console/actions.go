@@ -104,9 +104,9 @@ func (s *Server) actionOf(r *http.Request, form url.Values) (string, action, err
 	switch {
 	case !ok:
 		return "", a, problem{http.StatusNotFound, "There is no such action", "The console cannot do " + name + ".", "See \"acklast --help\" for what the command line can do."}
-	case !s.Write:
+	case !s.config.Write:
 		return "", a, problem{http.StatusForbidden, "This console only reads", "It was started without --write, so it changes nothing.",
-			"Start it with \"acklast console --write\", or run: " + s.Command(a.command(form))}
+			"Start it with \"acklast console --write\", or run: " + s.config.Command(a.command(form))}
 	}
 	return name, a, nil
 }
@@ -118,7 +118,7 @@ func (s *Server) confirm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d := confirmData{Name: name, Action: a, Does: a.does(q), By: s.Stack.Place(r.Context()).Caller, Asks: a.Asks}
+	d := confirmData{Name: name, Action: a, Does: a.does(q), By: s.config.Stack.Place(r.Context()).Caller, Asks: a.Asks}
 	for _, field := range a.Takes {
 		for _, v := range words(q[field]) {
 			d.Given = append(d.Given, given{field, v})
@@ -146,7 +146,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) error {
 	if !a.Unrecorded && (by == "" || reason == "") {
 		return badRequest("it needs your name and a reason: the audit keeps both")
 	}
-	resp, err := a.run(r.Context(), s.Stack, form, by, reason)
+	resp, err := a.run(r.Context(), s.config.Stack, form, by, reason)
 	if err := asked(resp, err); err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (s *Server) compute(r *http.Request, d *capacityData, q url.Values) error {
 		if err != nil || window < time.Minute {
 			return badRequest("the window is %q, want a time of at least a minute, such as 1h", d.Window)
 		}
-		m, err := s.Stack.Measure(r.Context(), window)
+		m, err := s.config.Stack.Measure(r.Context(), window)
 		if err != nil {
 			return err
 		}

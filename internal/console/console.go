@@ -60,6 +60,8 @@ type Place struct {
 	At string
 	// Account and Caller are what AWS says, or why it does not.
 	Account, Caller string
+	// Skew says that the redrive function has another version; "" if it has the same, or has not answered yet.
+	Skew string
 }
 
 // Job is what is known about a job or a subject.
@@ -91,10 +93,10 @@ var assets embed.FS
 
 // Server serves the console of one stack.
 type Server struct {
-	Config
 	*guard
-	looks *looks
-	pages http.Handler
+	config Config
+	looks  *looks
+	pages  http.Handler
 	// ends is closed when the server ends; streams end then.
 	ends <-chan struct{}
 }
@@ -107,7 +109,7 @@ func New(ctx context.Context, address string, c Config) *Server {
 	if c.Command == nil {
 		c.Command = func(args []string) string { return strings.Join(append([]string{"acklast"}, args...), " ") }
 	}
-	s := &Server{Config: c, guard: newGuard(address, c.Now, c.Link), looks: newLooks(), ends: ctx.Done()}
+	s := &Server{config: c, guard: newGuard(address, c.Now, c.Link), looks: newLooks(), ends: ctx.Done()}
 	s.failed = func(w http.ResponseWriter, r *http.Request, p problem) { s.problem(w, r, p) }
 	mux := http.NewServeMux()
 	embedded, _ := fs.Sub(assets, "assets")

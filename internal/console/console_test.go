@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -480,6 +481,11 @@ func TestReadingReceivesNothing(t *testing.T) {
 
 func TestServerAnswersPlainRequests(t *testing.T) {
 	s := console.New(t.Context(), "127.0.0.1:80", console.Config{Stack: &fake{}})
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(*s)) {
+		if field.IsExported() {
+			t.Errorf("%s can be changed after New, beside the requests", field.Name)
+		}
+	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:80/", nil))
 	if w.Code != http.StatusForbidden {

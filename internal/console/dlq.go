@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,8 @@ type dlqData struct {
 	Matching, All int
 	// More says that the index has more jobs than were read.
 	More bool
+	// Newer says which jobs are left out: a newer version wrote their entries.
+	Newer string
 	// Unindexed says which conditions the index cannot check.
 	Unindexed bool
 	Classes   []string
@@ -41,15 +44,31 @@ func (s *Server) dlq(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	jobs, more, err := s.Stack.Isolated(r.Context())
+	jobs, more, err := s.config.Stack.Isolated(r.Context())
 	if err != nil {
 		return err
 	}
 	d := dlqData{Filter: f, Form: q, All: len(jobs), More: more, Classes: classes, Unindexed: len(f.Attributes)+len(f.Payload) > 0}
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return !indexed(f, j, s.Now()) })
+	d.Newer = newerOf(jobs)
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j ledger.IsolatedJob) bool { return j.Newer > 0 || !indexed(f, j, s.config.Now()) })
 	d.Matching, d.Groups, d.Jobs = len(jobs), groupsOf(jobs), jobs[:min(len(jobs), jobsShown)]
 	s.show(w, r, http.StatusOK, "dlq", page{Title: "Dead-letter queue", Section: "dlq", Data: d})
 	return nil
+}
+
+// newerOf says which jobs have an entry that a newer version wrote; "" without any.
+func newerOf(jobs []ledger.IsolatedJob) string {
+	var newer []ledger.IsolatedJob
+	for _, j := range jobs {
+		if j.Newer > 0 {
+			newer = append(newer, j)
+		}
+	}
+	if len(newer) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d isolated jobs are left out: the entry of %s has format %d, but this acklast reads up to %d. Update this acklast.",
+		len(newer), len(jobs), newer[0].Key, newer[0].Newer, ledger.Format)
 }
 
 // indexed says whether a job matches those conditions that the index can check. The text of an error is compared with
@@ -131,11 +150,11 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Select: selection(f), List: true})
+	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Select: selection(f), List: true})
 	if err := asked(resp, err); err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/looks/"+s.looks.add(s.Now(), f, resp), http.StatusSeeOther)
+	http.Redirect(w, r, "/looks/"+s.looks.add(s.config.Now(), f, resp), http.StatusSeeOther)
 	return nil
 }
 
@@ -174,7 +193,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request) error {
 		d.Payload, d.Masked, d.Note = s.payload(r.Context(), d.View.Body)
 	}
 	if d.View != nil && d.View.Entry != nil {
-		d.Steps = steps(*d.View.Entry, s.Now())
+		d.Steps = steps(*d.View.Entry, s.config.Now())
 		drawn := draw(d.Steps)
 		d.Picture = &drawn
 	}
@@ -184,7 +203,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Message: id, WithBody: r.PostForm.Get("payload") == "yes"})
+	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Message: id, WithBody: r.PostForm.Get("payload") == "yes"})
 	if err := asked(resp, err); err != nil {
 		return err
 	}
@@ -195,7 +214,7 @@ func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 		}
 		return problem{http.StatusNotFound, "The message was not seen", why, "Look at the DLQ again: a message has a new id after each isolation."}
 	}
-	s.looks.see(id, s.Now(), resp)
+	s.looks.see(id, s.config.Now(), resp)
 	http.Redirect(w, r, "/messages/"+url.PathEscape(id), http.StatusSeeOther)
 	return nil
 }
@@ -210,7 +229,7 @@ func (s *Server) payload(ctx context.Context, body string) (shown string, masked
 	if err != nil {
 		return "", nil, "The body is not a job, so nobody can say which part of it may be shown. \"acklast dlq --show MESSAGE --body\" prints it as it is."
 	}
-	resp, err := s.Stack.Ask(ctx, redrive.Request{Action: "kinds"})
+	resp, err := s.config.Stack.Ask(ctx, redrive.Request{Action: "kinds"})
 	at := slices.IndexFunc(resp.Kinds, func(k redrive.KindState) bool { return k.Kind == e.Kind && k.Masked != nil })
 	if err != nil || at < 0 {
 		return "", nil, "The redrive function does not know which fields of this kind may be shown. \"acklast dlq --show MESSAGE --body\" prints the body as it is."

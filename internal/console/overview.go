@@ -130,7 +130,7 @@ func (s *Server) overviewLive(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) standing(ctx context.Context) (overviewData, error) {
-	st, err := s.Stack.Standing(ctx)
+	st, err := s.config.Stack.Standing(ctx)
 	if err != nil {
 		return overviewData{}, err
 	}

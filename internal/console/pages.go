@@ -43,11 +43,11 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
 	if d.Asked != "" {
 		title = d.Asked
 		var err error
-		if d.Job, err = s.Stack.Job(r.Context(), d.Asked); err != nil {
+		if d.Job, err = s.config.Stack.Job(r.Context(), d.Asked); err != nil {
 			return err
 		}
 		for _, e := range d.Job.Entries {
-			v := jobView{Entry: e, Steps: steps(e, s.Now()), Decidable: e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == "",
+			v := jobView{Entry: e, Steps: steps(e, s.config.Now()), Decidable: e.Status == ledger.Isolated && e.LastClass == job.Ambiguous && e.Decided == "",
 				Cancellable: e.Status == ledger.Pending}
 			v.Picture = draw(v.Steps)
 			d.Jobs = append(d.Jobs, v)
@@ -56,7 +56,7 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
 			d.Unseen = d.Asked
 		}
 		if len(d.Job.Entries) == 1 {
-			resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "audit", Job: d.Job.Entries[0].Key})
+			resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "audit", Job: d.Job.Entries[0].Key})
 			if d.Audit = resp.Audit; err != nil {
 				d.AuditNote = err.Error()
 			}
@@ -67,7 +67,7 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) runs(w http.ResponseWriter, r *http.Request) error {
-	resp, err := s.Stack.Ask(r.Context(), redrive.Request{Action: "status"})
+	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "status"})
 	if err := asked(resp, err); err != nil {
 		return err
 	}
@@ -88,14 +88,14 @@ type planData struct {
 }
 
 func (s *Server) planOf(ctx context.Context, id string) (planData, error) {
-	resp, err := s.Stack.Ask(ctx, redrive.Request{Action: "status", Plan: id})
+	resp, err := s.config.Stack.Ask(ctx, redrive.Request{Action: "status", Plan: id})
 	if err := asked(resp, err); err != nil {
 		return planData{}, err
 	}
 	if resp.Plan == nil {
 		return planData{}, problem{http.StatusNotFound, "There is no such plan", "The redrive function knows no plan " + id + ".", "See the list of redrives."}
 	}
-	d := planData{Plan: *resp.Plan, Run: resp.Run, Switch: resp.Switch, Expired: !resp.Plan.ExpiresAt.IsZero() && resp.Plan.ExpiresAt.Before(s.Now())}
+	d := planData{Plan: *resp.Plan, Run: resp.Run, Switch: resp.Switch, Expired: !resp.Plan.ExpiresAt.IsZero() && resp.Plan.ExpiresAt.Before(s.config.Now())}
 	if rate := d.Plan.RatePerSecond; rate > 0 {
 		d.Takes = time.Duration(d.Plan.Actions[redrive.Redrive]/rate+1) * time.Second
 	}
@@ -131,7 +131,7 @@ type runData struct {
 }
 
 func (s *Server) runOf(ctx context.Context, id string) (runData, error) {
-	resp, err := s.Stack.Ask(ctx, redrive.Request{Action: "status", Run: id})
+	resp, err := s.config.Stack.Ask(ctx, redrive.Request{Action: "status", Run: id})
 	if err := asked(resp, err); err != nil {
 		return runData{}, err
 	}
@@ -204,7 +204,7 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) error {
 		}
 		// A run's audit is spread over pages, of which many may be empty.
 		for more := true; more && len(d.Records) < auditShown; more = d.Page > 0 || d.After != "" {
-			resp, err := s.Stack.Ask(r.Context(), req)
+			resp, err := s.config.Stack.Ask(r.Context(), req)
 			if err := asked(resp, err); err != nil {
 				return err
 			}

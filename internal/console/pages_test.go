@@ -213,6 +213,29 @@ func (b *browser) csrfWithout(t *testing.T) string {
 	return b.csrf()
 }
 
+// A job whose entry a newer version wrote is named, and is no row whose facts could be misread.
+func TestTheDLQNamesNewerEntries(t *testing.T) {
+	b := newBrowser(t, false).open()
+	b.isolated = []ledger.IsolatedJob{
+		{Key: "k/1/a", Kind: "k", Class: job.Transient, At: start, MessageID: "m-1"},
+		{Key: "k/2/a", Subject: "2", At: start, Newer: 2},
+	}
+	page := b.page("/dlq")
+	if want := "1 of 2 isolated jobs are left out: the entry of k/2/a has format 2, but this acklast reads up to 1. Update this acklast."; !strings.Contains(page, want) {
+		t.Errorf("the page does not say %q: %s", want, page)
+	}
+	if !strings.Contains(page, `q=k%2F1%2Fa`) {
+		t.Errorf("the other job is missing: %s", page)
+	}
+	if strings.Contains(page, `q=k%2F2%2Fa`) {
+		t.Errorf("the newer entry is a row: %s", page)
+	}
+	b.isolated = b.isolated[:1]
+	if strings.Contains(b.page("/dlq"), "left out") {
+		t.Error("jobs are left out without a newer entry")
+	}
+}
+
 func TestFiltersOfTheIndex(t *testing.T) {
 	b := filled(t, false)
 	for query, want := range map[string][]string{

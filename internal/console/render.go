@@ -228,8 +228,8 @@ func printable(r rune) rune {
 }
 
 func (s *Server) fill(r *http.Request, p page) page {
-	p.Place, p.Write, p.Version, p.Now, p.CSRF = s.Stack.Place(r.Context()), s.Write, s.Version, s.Now(), sessionOf(r).csrf
-	p.command = s.Command
+	p.Place, p.Write, p.Version, p.Now, p.CSRF = s.config.Stack.Place(r.Context()), s.config.Write, s.config.Version, s.config.Now(), sessionOf(r).csrf
+	p.command = s.config.Command
 	return p
 }
 

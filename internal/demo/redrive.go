@@ -26,6 +26,7 @@ const (
 // ask makes a request of the redrive function.
 func (s *story) ask(ctx context.Context, r redrive.Request) (redrive.Response, error) {
 	var resp redrive.Response
+	r.Format = redrive.Format
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return resp, err

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -30,7 +31,8 @@ func isolatedOrder(e ledger.Entry, at time.Time) string {
 }
 
 // Isolated calls each with the pages of jobs that are isolated and were isolated at or after from and before
-// to, in the order of their isolation. Days are UTC. The index is eventually consistent: a job that was
+// to, in the order of their isolation. Days are UTC. A job whose entry a newer version wrote is among them, by its
+// keys alone. The index is eventually consistent: a job that was
 // isolated just now may be missing, and one that has just left isolation may still be there. If each returns an
 // error, Isolated stops and returns it unchanged.
 func (s *Store) Isolated(ctx context.Context, from, to time.Time, each func([]ledger.IsolatedJob) error) error {
@@ -74,6 +76,9 @@ func (s *Store) Isolated(ctx context.Context, from, to time.Time, each func([]le
 
 func readIsolated(it item) (ledger.IsolatedJob, error) {
 	r := reader{item: it}
+	if format := int(r.number(attrFormat)); format > ledger.Format {
+		return readNewer(&r, format)
+	}
 	j := ledger.IsolatedJob{
 		Key:         readText[string](&r, attrKey),
 		Subject:     readText[string](&r, attrSubject),
@@ -88,6 +93,20 @@ func readIsolated(it item) (ledger.IsolatedJob, error) {
 	}
 	if r.err != nil {
 		return ledger.IsolatedJob{}, fmt.Errorf("read isolated entry: %w", r.err)
+	}
+	return j, nil
+}
+
+// readNewer reads what table and index have as keys: the other attributes of a newer entry may mean something else.
+func readNewer(r *reader, format int) (ledger.IsolatedJob, error) {
+	j := ledger.IsolatedJob{Key: readText[string](r, attrKey), Subject: readText[string](r, attrSubject), Newer: format}
+	at, _, _ := strings.Cut(readText[string](r, attrIsolatedOrder), "#")
+	var err error
+	if j.At, err = time.Parse(orderFormat, at); r.err == nil {
+		r.err = err
+	}
+	if r.err != nil {
+		return ledger.IsolatedJob{}, fmt.Errorf("read isolated entry of format %d: %w", format, r.err)
 	}
 	return j, nil
 }

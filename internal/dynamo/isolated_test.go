@@ -98,6 +98,7 @@ func testIsolated(b *bench) {
 	if err != nil || found != want {
 		b.Errorf("got %+v, %v, want %+v", found, err, want)
 	}
+	b.newerIsolated(midnight)
 	stop := errors.New("enough")
 	if err := b.store.Isolated(b.Context(), midnight, midnight.Add(time.Minute), func([]ledger.IsolatedJob) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v, want the caller's own error", err)
@@ -112,6 +113,35 @@ func testIsolated(b *bench) {
 	}
 	if got, _ := b.isolated(b.store, midnight, midnight.Add(time.Minute)); got != nil {
 		b.Errorf("the index holds %v, which was reopened", got)
+	}
+}
+
+// newerIsolated checks that an entry of a newer format is named in the index, with its key and its time alone, and
+// that the others beside it are read.
+func (b *bench) newerIsolated(midnight time.Time) {
+	b.Helper()
+	at := midnight.Add(20*24*time.Hour + 5*time.Millisecond)
+	b.isolate(key, at)
+	b.set("format", num("2"))
+	b.set("kind", num("7")) // a newer version may write anything under the names that this one knows
+	b.set("isolated_at", text("soon"))
+	b.isolate("reservation.expire/r-2/x", at.Add(time.Second))
+	var got []ledger.IsolatedJob
+	err := b.store.Isolated(b.Context(), at, at.Add(time.Minute), func(page []ledger.IsolatedJob) error {
+		got = append(got, page...)
+		return nil
+	})
+	if err != nil {
+		b.Errorf("a newer entry fails the others: %v", err)
+	}
+	if len(got) != 2 {
+		b.Fatalf("%d jobs are read beside and with a newer entry, want 2", len(got))
+	}
+	if want := (ledger.IsolatedJob{Key: key, Subject: "r-1", At: at, Newer: 2}); got[0] != want {
+		b.Errorf("the newer entry is read as %+v, want %+v", got[0], want)
+	}
+	if got[1].Newer != 0 {
+		b.Errorf("an entry of this version has the newer format %d", got[1].Newer)
 	}
 }
 

@@ -180,7 +180,8 @@ func (e Entry) Memory(m job.Memory) job.Memory {
 	return m
 }
 
-// IsolatedJob holds the fields of an isolated entry that an overview shows.
+// IsolatedJob holds the fields of an isolated entry that an overview shows. If a newer version wrote the entry, only
+// Key, Subject, At and Newer are known.
 type IsolatedJob struct {
 	Key         string       `json:"key"`
 	Subject     string       `json:"subject"`
@@ -192,4 +193,14 @@ type IsolatedJob struct {
 	MessageID   string       `json:"messageId"`
 	Redrives    int          `json:"redrives,omitzero"`
 	Decided     DecisionKind `json:"decided,omitzero"`
+	// Newer is the entry's format if it is newer than Format.
+	Newer int `json:"newer,omitzero"`
+}
+
+// Readable returns a *job.NewerError if a newer version wrote the entry.
+func (j IsolatedJob) Readable() error {
+	if j.Newer == 0 {
+		return nil
+	}
+	return &job.NewerError{What: "entry " + j.Key, Format: j.Newer, Known: Format}
 }

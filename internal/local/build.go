@@ -16,24 +16,26 @@ import (
 	"acklast/internal/job"
 )
 
-// The main packages of a module's two functions. The folder of the worker marks a module whose functions
-// can be run here, whatever the module is called.
-const (
-	workerPackage  = "functions/worker"
-	redrivePackage = "functions/redrive"
-)
+// Packages are the main packages of a module's two functions, as paths from its root.
+type Packages struct{ Worker, Redrive string }
+
+// UsualPackages are those that a module has unless it says otherwise.
+func UsualPackages() Packages { return Packages{"functions/worker", "functions/redrive"} }
 
 // describeLimit is how long a function may take to describe its kinds.
 const describeLimit = 30 * time.Second
 
+// FindModule is Packages.FindModule for the usual packages.
+func FindModule(dir string) (root string, ok bool) { return UsualPackages().FindModule(dir) }
+
 // FindModule returns the root of the module that dir lies in: the nearest directory upwards that has a
-// go.mod and the folder functions/worker.
-func FindModule(dir string) (root string, ok bool) {
+// go.mod and the folder of the worker. Its name does not matter.
+func (p Packages) FindModule(dir string) (root string, ok bool) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", false
 	}
-	for !isModule(dir) {
+	for !isModule(dir, p.Worker) {
 		parent := filepath.Dir(dir)
 		if parent == dir {
 			return "", false
@@ -43,12 +45,12 @@ func FindModule(dir string) (root string, ok bool) {
 	return dir, true
 }
 
-func isModule(dir string) bool {
+func isModule(dir, pkg string) bool {
 	file, err := os.Stat(filepath.Join(dir, "go.mod"))
 	if err != nil || !file.Mode().IsRegular() {
 		return false
 	}
-	folder, err := os.Stat(filepath.Join(dir, workerPackage))
+	folder, err := os.Stat(filepath.Join(dir, pkg))
 	return err == nil && folder.IsDir()
 }
 
@@ -60,13 +62,18 @@ type Functions struct {
 	Kinds []job.Description
 }
 
-// BuildFunctions compiles both functions of the module at root into the folder dir, for this machine's
+// BuildFunctions is Packages.Build for the usual packages.
+func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
+	return UsualPackages().Build(ctx, root, dir, log)
+}
+
+// Build compiles both functions of the module at root into the folder dir, for this machine's
 // processor and otherwise exactly as they are compiled for Lambda, and asks the worker for its kinds. The
 // compiler's messages go to log. The first build takes about a minute; tell people what they wait for.
-func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
+func (p Packages) Build(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
 	f := Functions{Worker: filepath.Join(dir, "worker"), Redrive: filepath.Join(dir, "redrive")}
-	for _, function := range [][2]string{{workerPackage, f.Worker}, {redrivePackage, f.Redrive}} {
-		if err := Build(ctx, root, "./"+function[0], function[1], log); err != nil {
+	for _, function := range [][2]string{{p.Worker, f.Worker}, {p.Redrive, f.Redrive}} {
+		if err := Build(ctx, root, "./"+filepath.ToSlash(filepath.Clean(function[0])), function[1], log); err != nil {
 			return Functions{}, err
 		}
 	}
@@ -75,14 +82,11 @@ func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Funct
 	return f, err
 }
 
-// Build compiles a main package of the module at root into the file out, like BuildFunctions. The package
+// Build compiles a main package of the module at root into the file out, like Packages.Build. The package
 // is a path such as "./functions/worker".
 func Build(ctx context.Context, root, pkg, out string, log io.Writer) error {
-	if !isModule(root) {
-		return fmt.Errorf("build %s: %s is not a module with functions to run: it needs a go.mod and a folder %s", pkg, root, workerPackage)
-	}
-	if _, err := os.Stat(filepath.Join(root, pkg)); err != nil {
-		return fmt.Errorf("build %s: %w", pkg, err)
+	if !isModule(root, pkg) {
+		return fmt.Errorf("build %s: %s is not a module with this function: it needs a go.mod and a folder %s", pkg, root, filepath.Clean(pkg))
 	}
 	out, err := filepath.Abs(out)
 	if err != nil {

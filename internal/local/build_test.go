@@ -45,6 +45,40 @@ func TestFindModule(t *testing.T) {
 	}
 }
 
+// A module may have its functions anywhere in it.
+func TestFindModuleByOtherPackages(t *testing.T) {
+	root := module(t, hello)
+	for pkg, want := range map[string]string{"functions/worker/a": root, "./functions/worker/a/": root, "y": "", "cmd/jobs": ""} {
+		if got, _ := (Packages{Worker: pkg}).FindModule(root + "/functions/worker"); got != want {
+			t.Errorf("by %s: %q, want %q", pkg, got, want)
+		}
+	}
+}
+
+// Both functions are built from the packages that are named.
+func TestBuildOtherPackages(t *testing.T) {
+	root := module(t, hello)
+	worker := "package main\n\nfunc main() { println(\"not a worker\") }\n"
+	for _, pkg := range []string{"cmd/jobs", "cmd/ways-back"} {
+		if err := os.MkdirAll(filepath.Join(root, pkg), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, pkg, "main.go"), []byte(worker), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	_, err := Packages{"cmd/jobs", "./cmd/ways-back"}.Build(t.Context(), root, dir, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "is no worker of this version") {
+		t.Errorf("the binary that was asked for its kinds: %v", err)
+	}
+	for _, name := range []string{"worker", "redrive"} {
+		if text, err := exec.Command(filepath.Join(dir, name)).CombinedOutput(); err != nil || string(text) != "not a worker\n" {
+			t.Errorf("%s says %q, error %v", name, text, err)
+		}
+	}
+}
+
 func TestFindModuleFindsNone(t *testing.T) {
 	if got, ok := FindModule(t.TempDir()); ok {
 		t.Errorf("found %q where there is none", got)

@@ -60,7 +60,7 @@ type function struct {
 	gate      *gate
 	api       *runtimeAPI
 	processes []*process
-	stillborn chan error
+	earlyExit chan error
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 }
@@ -99,7 +99,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	if err := createFunction(ctx, a.lambda, f); err != nil {
 		return nil, err
 	}
-	running := &function{name: f.Name, gate: newGate(), stillborn: make(chan error, 1)}
+	running := &function{name: f.Name, gate: newGate(), earlyExit: make(chan error, 1)}
 	running.api, err = newRuntimeAPI(a.engine, f.Name, f.Timeout, f.Processes, running.gate, log)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func startFunction(ctx context.Context, a *AWS, f Function, logs io.Writer, log 
 	running.cancel = cancel
 	for n := range f.Processes {
 		p := &process{number: n, binary: f.Binary, env: f.environment(n), api: running.api,
-			logs: logs, log: log, stillborn: running.stillborn}
+			logs: logs, log: log, earlyExit: running.earlyExit}
 		running.processes = append(running.processes, p)
 		running.running.Go(func() { p.run(alive) })
 	}
@@ -190,7 +190,7 @@ func (f *function) ready(ctx context.Context) error {
 	go func() {
 		defer close(watched)
 		select {
-		case err := <-f.stillborn:
+		case err := <-f.earlyExit:
 			fail(err)
 		case <-ctx.Done():
 		}

@@ -15,6 +15,7 @@ import (
 
 	"acklast/internal/awsclient"
 	"acklast/internal/job"
+	"acklast/internal/retry"
 	"acklast/internal/topology"
 )
 
@@ -74,7 +75,7 @@ func (p *poller) run(ctx, invoking context.Context) {
 		}
 		if len(messages) == 0 {
 			p.leave()
-			sleep(ctx, idle)
+			_ = retry.Sleep(ctx, idle)
 			idle = min(2*idle, maxIdle)
 			continue
 		}
@@ -134,7 +135,7 @@ func (p *poller) gather(ctx context.Context) ([]types.Message, error) {
 		}
 		messages = append(messages, more...)
 		if len(more) == 0 {
-			sleep(ctx, min(maxIdle, time.Until(end)))
+			_ = retry.Sleep(ctx, min(maxIdle, time.Until(end)))
 		}
 	}
 	return messages, nil

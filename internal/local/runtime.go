@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"acklast/internal/retry"
 )
 
 const (
@@ -176,7 +178,7 @@ func (a *runtimeAPI) pull() *invocation {
 		}
 		if a.ctx.Err() == nil {
 			a.log.Warn("ask the engine for an invocation", "error", err)
-			sleep(a.ctx, 100*time.Millisecond)
+			_ = retry.Sleep(a.ctx, 100*time.Millisecond)
 		}
 	}
 	return nil
@@ -233,12 +235,4 @@ func (a *runtimeAPI) postOnce(id, result string, body []byte) error {
 		return fmt.Errorf("status %s", res.Status)
 	}
 	return nil
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

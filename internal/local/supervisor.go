@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"acklast/internal/retry"
 )
 
 const (
@@ -33,9 +35,9 @@ type process struct {
 	api    *runtimeAPI
 	logs   io.Writer
 	log    *slog.Logger
-	// stillborn receives the exit error of a process that never asked for work. It is dropped if the channel is
+	// earlyExit receives the exit error of a process that never asked for work. It is dropped if the channel is
 	// full.
-	stillborn chan error
+	earlyExit chan error
 
 	mu      sync.Mutex
 	pid     int      // of the running process; 0 between two lives
@@ -56,7 +58,7 @@ func (p *process) run(ctx context.Context) {
 		if asked := p.live(ctx); asked {
 			backoff = firstBackoff
 		}
-		sleep(ctx, backoff)
+		_ = retry.Sleep(ctx, backoff)
 		backoff = min(2*backoff, lastBackoff)
 	}
 }
@@ -90,7 +92,7 @@ func (p *process) live(ctx context.Context) (asked bool) {
 	p.log.Info("worker process exited", "process", p.number, "exit", exit)
 	if !asked {
 		select {
-		case p.stillborn <- fmt.Errorf("%s exited before it asked for work: %w%s", p.binary, exit, out.quote()):
+		case p.earlyExit <- fmt.Errorf("%s exited before it asked for work: %w%s", p.binary, exit, out.quote()):
 		default:
 		}
 	}

@@ -32,8 +32,9 @@ type Snapshot struct {
 	LanesNotTold string `json:"lanesNotTold,omitzero"`
 	DLQ          DLQ    `json:"dlq"`
 	// Isolated are the jobs that the ledger counts as isolated.
-	Isolated        *Isolated `json:"isolated,omitempty"`
-	IsolatedNotTold string    `json:"isolatedNotTold,omitzero"`
+	Isolated *Isolated `json:"isolated,omitempty"`
+	// IsolatedNotTold says why the isolated jobs are not known, or names an entry that a newer version wrote.
+	IsolatedNotTold string `json:"isolatedNotTold,omitzero"`
 	// InScheduler counts the jobs that wait in EventBridge Scheduler, up to a limit. More are there if
 	// MoreInScheduler says so.
 	InScheduler      int    `json:"inScheduler"`
@@ -41,8 +42,8 @@ type Snapshot struct {
 	SchedulerNotTold string `json:"schedulerNotTold,omitzero"`
 	// OldestNotTold says why the ages of the oldest messages are missing.
 	OldestNotTold string `json:"oldestNotTold,omitzero"`
-	// Kinds are the kinds with their own rates and the people who paused them. If the redrive function was not
-	// asked, or did not answer, they are only the paused ones.
+	// Kinds are the kinds, with their own rates and with the people who paused them. They are the paused kinds only, if
+	// the redrive function was not asked or did not answer.
 	Kinds        []redrive.KindState `json:"kinds"`
 	KindsNotTold string              `json:"kindsNotTold,omitzero"`
 	// Switch is the kill switch, Run the redrive's run that is active, or else the last one.
@@ -110,7 +111,7 @@ type Operations interface {
 	Standing(ctx context.Context, now time.Time) (redrive.Standing, error)
 }
 
-// Config is what a Reader reads from. All fields are required but those that say otherwise.
+// Config is the configuration of a Reader. A field is required unless its comment says otherwise.
 type Config struct {
 	Names topology.Names
 	// Place says in words where the stack is.
@@ -120,15 +121,15 @@ type Config struct {
 	Operations Operations
 	Schedules  Schedules
 	Mappings   lambda.ListEventSourceMappingsAPIClient
-	// Kinds asks the redrive function for its kinds. Nil asks nobody, and Kinds are then the paused ones.
+	// Kinds asks the redrive function for its kinds. If it is nil, a snapshot has the paused kinds only.
 	Kinds func(context.Context) ([]redrive.KindState, error)
 	// CloudWatch has the ages of the oldest messages; nil where no CloudWatch has them.
 	CloudWatch cloudwatch.GetMetricDataAPIClient
 	// History has the outcomes over time; nil reads none. Window is how far back a snapshot's Series begin.
 	History History
 	Window  time.Duration
-	// Slow is for how long a Reader keeps what costs money or many calls: the isolated jobs, as long as the DLQ
-	// counts the same, the schedules, the mappings and CloudWatch's figures. Zero reads everything each time.
+	// Slow is how long a Reader keeps the results of calls that cost money or are many: the isolated jobs, until the
+	// DLQ's count changes, the schedules, the mappings and CloudWatch's figures. Zero reads everything each time.
 	Slow time.Duration
 	Now  func() time.Time
 	// Explain puts an error into words; nil takes the error's text.
@@ -138,8 +139,7 @@ type Config struct {
 const (
 	// SchedulesCounted is how many schedules are counted: Scheduler lists 100 in a call.
 	SchedulesCounted = 1000
-	// partLimit is how long a part may take whose absence does not fail the snapshot. The redrive function may have
-	// to start.
+	// partLimit bounds the reading of a part that may be missing. The redrive function may have to start.
 	partLimit = 5 * time.Second
 )
 
@@ -147,12 +147,12 @@ const (
 type Reader struct {
 	c  Config
 	mu sync.Mutex // held for a whole Read
-	// fixed is what is known about the queues for good.
+	// fixed are the attributes of the queues that never change; nil before the first Read.
 	fixed map[job.Queue]lanes.Queue
 	slow  slow
 }
 
-// slow is what a Reader keeps for a while.
+// slow holds the results that a Reader keeps for Config.Slow.
 type slow struct {
 	at       time.Time
 	messages int // on the DLQ, when isolated was read
@@ -232,7 +232,7 @@ func (r *Reader) part(ctx context.Context, wait *sync.WaitGroup, prefix string, 
 	})
 }
 
-// describe reads once what is fixed about the queues.
+// describe reads the queues' fixed attributes once.
 func (r *Reader) describe(ctx context.Context) error {
 	if r.fixed != nil {
 		return nil
@@ -262,15 +262,16 @@ func (r *Reader) count(s *Snapshot, depths [len(queues)]lanes.Depth) {
 	s.DLQ = DLQ{Queue: r.c.Names.DLQ, Isolated: dlq.Total(), InFlight: dlq.InFlight, RetentionSeconds: retention(job.DLQ)}
 }
 
-// slowly adds what the Reader keeps for a while, and reads it again if it is too old.
+// slowly adds the kept results. It reads them again first if they are too old.
 func (r *Reader) slowly(ctx context.Context, s *Snapshot) {
 	kept := &r.slow
 	old := kept.at.IsZero() || s.At.Sub(kept.at) >= r.c.Slow
 	var wait sync.WaitGroup
+	unread := ""
 	if old || kept.messages != s.DLQ.Isolated {
 		kept.messages = s.DLQ.Isolated
 		r.part(ctx, &wait, "the ledger did not tell: ", &kept.snapshot.IsolatedNotTold, func(ctx context.Context) (err error) {
-			kept.isolated, err = r.isolated(ctx, s.At)
+			kept.isolated, unread, err = r.isolated(ctx, s.At)
 			return err
 		})
 	}
@@ -279,6 +280,9 @@ func (r *Reader) slowly(ctx context.Context, s *Snapshot) {
 		r.readSlow(ctx, &wait, s.At)
 	}
 	wait.Wait()
+	if unread != "" {
+		kept.snapshot.IsolatedNotTold = unread
+	}
 	k := kept.snapshot
 	s.Isolated, s.IsolatedNotTold = kept.isolated, k.IsolatedNotTold
 	s.InScheduler, s.MoreInScheduler, s.SchedulerNotTold = k.InScheduler, k.InScheduler == SchedulesCounted, k.SchedulerNotTold

@@ -239,6 +239,28 @@ func TestIsolated(t *testing.T) {
 	same(t, "more", i.More, false)
 }
 
+// Jobs whose entries a newer version wrote are counted and named, and the others are grouped as always.
+func TestNewerEntriesAreNamed(t *testing.T) {
+	w := newWorld()
+	w.isolated = []ledger.IsolatedJob{
+		{Key: "k/1/a", At: start.Add(-2 * time.Hour), Newer: 2},
+		{Key: "k/2/a", Class: job.Transient, Kind: "k", At: start.Add(-time.Hour)},
+		{Key: "k/3/a", At: start.Add(-time.Minute), Newer: 3},
+	}
+	c := w.config()
+	c.Explain = func(err error) string { return "(" + err.Error() + ")" }
+	s := w.read(t, overview.New(c))
+	same(t, "jobs", s.Isolated.Jobs, 3)
+	same(t, "oldest", s.Isolated.OldestAt, start.Add(-2*time.Hour))
+	same(t, "groups", len(s.Isolated.Groups), 1)
+	same(t, "class of the group", s.Isolated.Groups[0].Class, job.Transient)
+	same(t, "count of the group", s.Isolated.Groups[0].Count, 1)
+	same(t, "what is not told", s.IsolatedNotTold,
+		"2 of 3 isolated jobs are in no group: ("+(&job.NewerError{What: "entry k/1/a", Format: 2, Known: ledger.Format}).Error()+")")
+	w.isolated = w.isolated[1:2]
+	same(t, "without them", w.read(t, overview.New(c)).IsolatedNotTold, "")
+}
+
 func TestManyIsolated(t *testing.T) {
 	w := newWorld()
 	for range overview.IsolatedCounted {

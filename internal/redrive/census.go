@@ -29,6 +29,8 @@ type Census struct {
 	// Jobs are the isolated jobs whose message SQS still keeps, in all and by class.
 	Jobs    int               `json:"jobs"`
 	Classes map[job.Class]int `json:"classes"`
+	// Newer is how many of them have an entry that a newer version wrote: they are in no class.
+	Newer int `json:"newer,omitzero"`
 	// DaysLeft is how many of them SQS deletes after so many whole days.
 	DaysLeft map[int]int `json:"daysLeft"`
 	// OldestAt is when the oldest of them was isolated; zero without jobs.
@@ -60,6 +62,9 @@ func (s *Service) census(ctx context.Context, _ Request) (Response, error) {
 	// An isolated entry that nobody touches is gone after the retention, with DynamoDB's delay.
 	err = s.isolated.Isolated(ctx, now.Add(-s.rules.Retention), now.Add(time.Second), func(jobs []ledger.IsolatedJob) error {
 		for _, j := range jobs {
+			if newer := j.Readable(); newer != nil && c.Newer == 0 {
+				s.log.Warn("isolated entry not read", telemetry.KeyError, job.SafeText(newer.Error()))
+			}
 			c.count(j, s.retention)
 		}
 		return nil
@@ -83,7 +88,11 @@ func (c *Census) count(j ledger.IsolatedJob, retention time.Duration) {
 	age := c.At.Sub(j.At)
 	if left := retention - age; left > 0 {
 		c.Jobs++
-		c.Classes[j.Class]++
+		if j.Newer > 0 {
+			c.Newer++
+		} else {
+			c.Classes[j.Class]++
+		}
 		c.DaysLeft[int(left/(24*time.Hour))]++
 		if c.OldestAt.IsZero() || j.At.Before(c.OldestAt) {
 			c.OldestAt = j.At

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,9 @@ func (w *world) Isolated(_ context.Context, from, to time.Time, each func([]ledg
 				continue
 			}
 			one := ledger.IsolatedJob{Key: e.Key, Kind: e.Kind, Class: e.LastClass, Cause: e.Cause, At: e.IsolatedAt}
+			if w.newerEntries[e.Key] {
+				one = ledger.IsolatedJob{Key: e.Key, At: e.IsolatedAt, Newer: 2}
+			}
 			if err := each([]ledger.IsolatedJob{one}); err != nil {
 				return err
 			}
@@ -83,6 +87,33 @@ func TestCensus(t *testing.T) {
 		wrote := telemetry.Census{Jobs: 3, Classes: want.Classes, DaysLeft: want.DaysLeft, OldestAge: 14*day - time.Hour, Deleted: 1, Unrecorded: 2}
 		if len(metrics) != 1 || !reflect.DeepEqual(metrics[0], wrote) {
 			t.Errorf("metrics %+v\nwant    %+v", metrics, wrote)
+		}
+	})
+}
+
+// A job whose entry a newer version wrote is counted, so that its message is not one without an entry. Its class is
+// not known, and it is named.
+func TestCensusNamesNewerEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolatedFor("known", job.Transient, time.Minute)
+		b.isolatedFor("newer", job.Transient, time.Minute)
+		b.newerEntries = map[string]bool{key("newer"): true}
+		got := b.must(redrive.Request{Action: "census"}).Census
+		if got.Jobs != 2 {
+			t.Errorf("%d jobs are counted, want 2", got.Jobs)
+		}
+		if got.Unrecorded != 0 {
+			t.Errorf("%d messages count as without an entry, want 0", got.Unrecorded)
+		}
+		if want := map[job.Class]int{job.Transient: 1}; !reflect.DeepEqual(got.Classes, want) {
+			t.Errorf("classes %v, want %v", got.Classes, want)
+		}
+		if got.Newer != 1 {
+			t.Errorf("%d jobs have a newer entry, want 1", got.Newer)
+		}
+		if want := key("newer") + " has format 2"; !strings.Contains(b.log.String(), want) {
+			t.Errorf("the log does not say %q: %s", want, b.log.String())
 		}
 	})
 }

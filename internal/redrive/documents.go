@@ -71,8 +71,8 @@ func (s *Service) put(ctx context.Context, rec Record, v any) (Record, error) {
 	return s.table.Put(ctx, rec)
 }
 
-// format is the newest form of requests and documents that this version reads, and the one it writes.
-const format = 1
+// Format is the newest form of requests and documents that this version reads, and the one it writes.
+const Format = 1
 
 // stored is a document as it is stored: with the number of its form, so that an older version refuses a
 // newer document instead of misreading it.
@@ -81,15 +81,15 @@ type stored[T any] struct {
 	Doc    T   `json:"doc"`
 }
 
-func encode(v any) ([]byte, error) { return json.Marshal(stored[any]{format, v}) }
+func encode(v any) ([]byte, error) { return json.Marshal(stored[any]{Format, v}) }
 
 func decode[T any](r Record) (v T, err error) {
 	var doc stored[json.RawMessage]
 	if err = json.Unmarshal(r.Doc, &doc); err != nil {
 		return v, fmt.Errorf("read %s %s: %w", r.PK, r.SK, err)
 	}
-	if doc.Format > format {
-		return v, refuse("%s has format %d, and this redrive function reads up to %d: a newer version wrote it, deploy that one", r.PK, doc.Format, format)
+	if doc.Format > Format {
+		return v, refuse("%s has format %d, and this redrive function reads up to %d: a newer version wrote it, deploy that one", r.PK, doc.Format, Format)
 	}
 	if err = json.Unmarshal(doc.Doc, &v); err != nil {
 		err = fmt.Errorf("read %s %s: %w", r.PK, r.SK, err)

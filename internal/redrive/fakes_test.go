@@ -52,6 +52,8 @@ type world struct {
 	latency time.Duration
 	// unreadable is the key of an entry that cannot be read.
 	unreadable string
+	// newerEntries are the keys of entries that a newer version wrote.
+	newerEntries map[string]bool
 	// onSend is called, unlocked, after a send.
 	onSend func()
 	// lag is how old the counts are that a queue tells; past are its counts so far.

@@ -24,7 +24,7 @@ import (
 type Request struct {
 	// Action is one of Actions.
 	Action string `json:"action"`
-	// Format is the request's form; 0 stands for 1.
+	// Format is the request's form: the constant Format in requests of this version. 0 stands for 1.
 	Format int `json:"format,omitempty"`
 	// By is who asks, Reason why. Every action that changes something needs both.
 	By     string `json:"by,omitempty"`
@@ -243,8 +243,8 @@ func DecodeRequest(raw []byte) (Request, error) {
 		Action string `json:"action"`
 		Format int    `json:"format"`
 	}
-	if err := json.Unmarshal(raw, &newer); err == nil && newer.Format > format {
-		return Request{Action: newer.Action}, refuse("the request has format %d, and this redrive function reads up to %d: deploy the version that the request was made for", newer.Format, format)
+	if err := json.Unmarshal(raw, &newer); err == nil && newer.Format > Format {
+		return Request{Action: newer.Action}, refuse("the request has format %d, and this redrive function reads up to %d: deploy the version that the request was made for", newer.Format, Format)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -128,7 +128,7 @@ func (n Names) Tables() []Table {
 	return []Table{
 		{Name: n.LedgerTable, PartitionKey: "subject", SortKey: "key", TTL: "ttl", Index: Index{
 			Name: IsolatedIndex, PartitionKey: "isolated_day", SortKey: "isolated_order",
-			Include: []string{"kind", "last_class", "cause", "fingerprint", "isolated_at", "isolated_message_id", "redrives", "decided"},
+			Include: []string{"format", "kind", "last_class", "cause", "fingerprint", "isolated_at", "isolated_message_id", "redrives", "decided"},
 		}},
 		{Name: n.OperationsTable, PartitionKey: "pk", SortKey: "sk", TTL: "ttl"},
 	}

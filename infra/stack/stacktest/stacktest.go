@@ -14,6 +14,7 @@
 package stacktest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,9 @@ type Options struct {
 	Environment map[string]string
 	// Processes is how many worker processes run; 0 stands for two.
 	Processes int
+	// WorkerPackage and RedrivePackage are the functions' main packages, as folders from the module's root; "" stands
+	// for functions/worker and functions/redrive.
+	WorkerPackage, RedrivePackage string
 	// Patience is how long Wait waits; 0 stands for a minute.
 	Patience time.Duration
 }
@@ -64,11 +68,13 @@ func Start(t testing.TB, module string, options ...func(*Options)) *Stack {
 	for _, set := range options {
 		set(&o)
 	}
-	root, ok := local.FindModule(module)
+	usual := local.UsualPackages()
+	packages := local.Packages{Worker: cmp.Or(o.WorkerPackage, usual.Worker), Redrive: cmp.Or(o.RedrivePackage, usual.Redrive)}
+	root, ok := packages.FindModule(module)
 	if !ok {
-		t.Fatalf("stacktest: %s does not lie in a module with a go.mod and a folder functions/worker", module)
+		t.Fatalf("stacktest: %s does not lie in a module with a go.mod and a folder %s", module, packages.Worker)
 	}
-	functions, err := local.BuildFunctions(t.Context(), root, t.TempDir(), t.Output())
+	functions, err := packages.Build(t.Context(), root, t.TempDir(), t.Output())
 	if err != nil {
 		t.Fatalf("stacktest: %v", err)
 	}
