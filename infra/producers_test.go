@@ -196,3 +196,28 @@ func TestThePolicyOfManySendersFits(t *testing.T) {
 	}
 	t.Error("no policy names the topics")
 }
+
+// The desk and the services that send may use a key that is taken out of use as they could before.
+func TestAKeyIsKeptForTheDeskAndTheSenders(t *testing.T) {
+	of := func(customerKey string) map[string]string {
+		s, err := ParseSettings(map[string]any{
+			Prefix + "customerKey": customerKey, Prefix + "senders": "arn:aws:sns:eu-central-1:123456789012:holds,arn:aws:s3:::uploads",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for id, r := range resources(t, s) {
+			if r.Type == "AWS::KMS::Key" || r.Type == "AWS::IAM::ManagedPolicy" && strings.HasPrefix(id, "Desk") {
+				all[r.Type] = fmt.Sprint(r.Properties["KeyPolicy"], r.Properties["PolicyDocument"])
+			}
+		}
+		return all
+	}
+	used, kept := of("true"), of("false")
+	for kind, want := range map[string]string{"AWS::KMS::Key": "sns.amazonaws.com", "AWS::IAM::ManagedPolicy": "kms:Decrypt"} {
+		if kept[kind] != used[kind] || !strings.Contains(kept[kind], want) {
+			t.Errorf("%s is\n%s\nwant\n%s", kind, kept[kind], used[kind])
+		}
+	}
+}
