@@ -38,6 +38,7 @@ type world struct {
 	redrive *redrive.Service
 	began   time.Time
 	rule    string // the census's schedule
+	version string // the worker's, which a deployment tries
 
 	mu      sync.Mutex
 	queues  map[job.Queue]*simQueue
