@@ -168,6 +168,9 @@ func (a action) unused(req Request) (names []string) {
 	return names
 }
 
+// Reads says whether an action changes nothing, so that both aliases take it.
+func Reads(name string) bool { return actions[name].reads }
+
 // Actions are the names of all actions, in order.
 func Actions() []string {
 	var names []string
