@@ -182,13 +182,13 @@ func (d *drive) adjust(throttled int) {
 	if full < 0 {
 		full = d.s.numbers.MaxRate
 	}
-	now := int(d.limiter.Limit())
+	now := int(min(d.limiter.Limit(), rate.Limit(full)))
 	switch {
 	case throttled > 0:
-		d.limiter.SetLimit(rate.Limit(max(1, min(now, full)/2)))
+		d.setRate(max(1, now/2))
 		d.run.Why = fmt.Sprintf("slowed down to %.0f per second: %d jobs were throttled", float64(d.limiter.Limit()), throttled)
-	case d.plan.RatePerSecond > 0:
-		d.limiter.SetLimit(rate.Limit(min(full, max(now, 1)*2)))
+	case d.limiter.Limit() < rate.Limit(full):
+		d.setRate(min(full, now*2))
 	}
 }
 

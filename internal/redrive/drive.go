@@ -29,7 +29,7 @@ type drive struct {
 	// body is what is sent in place of a message's own; nil for every plan but one of a mended or a discarded
 	// message.
 	body *archived
-	// cohort is how many messages are sent between two looks at the switch.
+	// cohort is how many messages at most are sent between two looks at the switch.
 	cohort int
 	// targets are the messages that are still to be settled. sent are those of them of which only the
 	// deletion is missing. settled is what was done with all others.
@@ -287,12 +287,9 @@ func (d *drive) prepare(ctx context.Context) error {
 	if d.unseen > 0 && d.resends() { // it is on no queue
 		d.queue, d.unseen = []lanes.Received{d.body.message(d.plan.Replacement.Message)}, 0
 	}
-	r := d.plan.RatePerSecond
-	d.cohort = max(min(batch, r), r/2)
-	d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
-	if r < 0 {
-		d.cohort = d.s.numbers.MaxRate / 2
-		d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
+	d.limiter, d.cohort = rate.NewLimiter(rate.Inf, d.s.numbers.MaxRate), d.s.numbers.MaxRate/2
+	if d.plan.RatePerSecond > 0 {
+		d.setRate(d.plan.RatePerSecond)
 	}
 	switch {
 	case err != nil:

@@ -198,6 +198,80 @@ func TestThrottledJobsSlowTheRun(t *testing.T) {
 	})
 }
 
+// A run whose jobs are throttled goes on slowly, whatever its rate was: its lock does not lapse, its messages stay
+// hidden, and it stops when it is told to.
+func TestARunThatIsSlowedDownIsAlive(t *testing.T) {
+	for _, perSecond := range []int{100, 500} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = dies(6, completes(map[string]int{}), retries(job.Throttled))
+				b.many(3500)
+				req := planOf(all)
+				req.RatePerSecond = perSecond
+				plan := b.must(req).Plan
+				var got *redrive.Run
+				var ended time.Time
+				done := make(chan struct{})
+				go func() {
+					got, ended = b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, time.Now()
+					close(done)
+				}()
+				time.Sleep(time.Second)
+				for range 30 {
+					time.Sleep(10 * time.Second)
+					if now := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run; now.State != redrive.Active {
+						t.Fatalf("%d sent: a run that goes on is %s %s: %s", len(b.sentAt), now.State, now.Code, now.Why)
+					}
+				}
+				for _, m := range b.queues[job.DLQ] {
+					if m.ReceiveCount > 2 { // once by the plan
+						t.Fatalf("%s was received %d times", m.ID, m.ReceiveCount)
+					}
+				}
+				stopped := time.Now()
+				b.must(redrive.Request{Action: "stop", By: "bob", Reason: "too slow"})
+				<-done
+				b.wantHalt(got, redrive.HaltSwitch, "bob: too slow")
+				if took := ended.Sub(stopped); took > 5*time.Second {
+					t.Errorf("stopped after %v, want at once", took)
+				}
+			})
+		})
+	}
+}
+
+// After the throttling a run without a limit becomes fast again.
+func TestARunWithoutALimitRecoversFromThrottling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		var waiting []job.Message
+		b.run = dies(6, done, func(w *world, m job.Message) {
+			retries(job.Throttled)(w, m)
+			waiting = append(waiting, m)
+		})
+		b.many(5000)
+		go func() {
+			time.Sleep(30 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range waiting {
+				done(b.world, m)
+			}
+			b.run = done
+		}()
+		req := planOf(all)
+		req.RatePerSecond = -1
+		plan := b.must(req).Plan
+		began := time.Now()
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 5000})
+		if took := time.Since(began); took > 5*time.Minute {
+			t.Errorf("done after %v, want the rate to grow again after 30 s", took)
+		}
+	})
+}
+
 // hidden hides what is on the DLQ, as another's look does.
 func (b *bench) hidden(d time.Duration) {
 	b.mu.Lock()
