@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"acklast/internal/job"
+	"acklast/internal/ledger"
 	"acklast/internal/retry"
 )
 
@@ -64,8 +65,9 @@ func (d *drive) awaitCanary(ctx context.Context, more bool) error {
 	return d.save(ctx)
 }
 
-// judge asks the ledger about jobs, side by side. An entry that cannot be read leaves its job as it is; it
-// is an error when none can be. It returns how many jobs were throttled.
+// judge asks the ledger about jobs, side by side. A call that failed leaves its job as it is; it is an error when all
+// failed. An entry that cannot be decoded is of that job alone, and until it can be the job is not judged. It returns how
+// many jobs were throttled.
 func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err error) {
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
@@ -78,11 +80,15 @@ func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err 
 		asked++
 		group.Go(func() error {
 			e, err := d.s.ledger.Get(ctx, j.Job)
-			if err != nil {
+			switch {
+			case errors.Is(err, ledger.ErrUndecodable):
+				j.Ending, j.Why = Unjudged, cannotRead+err.Error()
+			case err != nil:
 				errs[i] = fmt.Errorf("job %s: %w", j.Job, err)
 				return nil
+			default:
+				j.Ending, j.Why, slow[i] = judge(e, d.run.ID, j.Generation)
 			}
-			j.Ending, j.Why, slow[i] = judge(e, d.run.ID, j.Generation)
 			j.Why = job.SafeText(j.Why)
 			return nil
 		})

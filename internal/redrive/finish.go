@@ -3,9 +3,11 @@ package redrive
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"acklast/internal/job"
+	"acklast/internal/ledger"
 )
 
 // seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
@@ -104,6 +106,9 @@ func (d *drive) took(ctx context.Context, t target) (took bool, generation int, 
 		return false, 0, nil
 	}
 	e, err := d.s.ledger.Get(ctx, t.Key)
+	if errors.Is(err, ledger.ErrUndecodable) { // so the step that was begun is all there is
+		return true, t.Generation + 1, nil
+	}
 	return e.Run == d.run.ID && (d.pass != nil || e.Redrives > t.Generation), e.Redrives, err
 }
 
@@ -116,7 +121,11 @@ func (d *drive) finish(ctx context.Context) error {
 		return &ended{state: Done}
 	}
 	if n := len(d.targets); n > 0 {
-		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
+		name := ""
+		for id, t := range d.targets {
+			name = max(name, outcome{key: t.Key}.name(id)) // any, but always the same
+		}
+		return halt(HaltUnsettled, "of %d messages nothing was confirmed, such as %s: run it again", n, name)
 	}
 	all := make([]*sentJob, 0, len(d.jobs))
 	for _, j := range d.jobs {

@@ -497,7 +497,7 @@ func TestOneUnreadableEntryIsNamedAndStopsNothing(t *testing.T) {
 		b := newBench(t)
 		b.run = completes(map[string]int{})
 		b.many(20)
-		b.unreadable = key("j0007")
+		b.unreadable[key("j0007")] = true
 		resp := b.must(planOf(all))
 		if n := resp.Plan.Actions[redrive.Unsure]; n != 1 {
 			t.Errorf("actions %v, want one unsure", resp.Plan.Actions)

@@ -2,6 +2,7 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -76,11 +77,12 @@ type pass struct {
 
 // unsure is a message whose entry could not be read.
 type unsure struct {
-	id, key, why string
+	id, key string
+	err     error
 }
 
-// A run that can read no entry at all is halted; one that cannot read some goes over the queue once more, and then says
-// that it skipped them.
+// A run all of whose calls to the ledger fail is halted; one that cannot read some entries goes over the queue once more, and
+// then says that it skipped them.
 const (
 	maxUnsure    = 1000
 	unsurePasses = 2
@@ -161,7 +163,7 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 		group.Go(func() error { targets[i], whys[i] = d.admit(ctx, m); return nil })
 	}
 	_ = group.Wait()
-	before := len(d.pass.unsure)
+	failed := 0
 	for i, m := range fresh {
 		switch {
 		case targets[i] != nil:
@@ -169,10 +171,13 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 			d.queue = append(d.queue, m)
 		case whys[i] != nil:
 			d.pass.unsure = append(d.pass.unsure, *whys[i])
+			if !errors.Is(whys[i].err, ledger.ErrUndecodable) {
+				failed++
+			}
 		}
 	}
-	if n := len(d.pass.unsure); n > maxUnsure || n-before == len(fresh) && n-before >= batch {
-		return fmt.Errorf("%d entries could not be read, the last: %s", n, d.pass.unsure[n-1].why)
+	if n := len(d.pass.unsure); n > maxUnsure || failed == len(fresh) && failed >= batch {
+		return fmt.Errorf("%d entries could not be read, the last: %w", n, d.pass.unsure[n-1].err)
 	}
 	return nil
 }
@@ -184,10 +189,13 @@ func (d *drive) admit(ctx context.Context, m lanes.Received) (*target, *unsure) 
 	c := d.s.joined(ctx, m)
 	it := itemOf(c, m, d.plan.Select)
 	switch begun := d.begun[m.ID] || d.sent[m.ID]; {
+	case begun && errors.Is(c.lookErr, ledger.ErrUndecodable):
+		t := d.targets[m.ID] // as it was begun
+		return &t, nil
 	case c.lookErr != nil && begun:
 		return nil, nil // it stays open until another pass, or another round
 	case c.lookErr != nil:
-		return nil, &unsure{m.ID, c.read.Key, job.SafeText(c.lookErr.Error())}
+		return nil, &unsure{m.ID, c.read.Key, c.lookErr}
 	case begun:
 		it.action = Redrive
 		t := it.target()
@@ -284,7 +292,7 @@ func (d *drive) settleOpen(ctx context.Context) error {
 	var kept []AuditRecord
 	for _, u := range d.pass.unsure {
 		d.run.Counts[auditKept]++
-		kept = append(kept, AuditRecord{Run: d.run.ID, Message: u.id, At: d.s.now().UTC(), What: auditKept, Job: u.key, Action: Unsure, Why: u.why})
+		kept = append(kept, AuditRecord{Run: d.run.ID, Message: u.id, At: d.s.now().UTC(), What: auditKept, Job: u.key, Action: Unsure, Why: cannotRead + job.SafeText(u.err.Error())})
 	}
 	if len(kept) > 0 {
 		if err := d.s.record(ctx, kept); err != nil {
