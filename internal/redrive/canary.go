@@ -20,9 +20,17 @@ func (d *drive) seal() {
 	d.watch()
 }
 
+// nextStage goes on to the plan's next stage, or to the rest after the last one.
+func (d *drive) nextStage() {
+	d.run.Canary, d.run.Keyless = "", 0
+	if d.run.Stage++; d.run.Stage >= len(d.plan.Stages) {
+		d.run.Canary = CanaryPassed
+	}
+}
+
 // awaitCanary waits until every job of the canary came to its end. One that did not succeed halts the
-// run, as does one that does not end in time. With more, another stage follows.
-func (d *drive) awaitCanary(ctx context.Context, more bool) error {
+// run, as does one that does not end in time. A stage with jobs without a key is for people to judge.
+func (d *drive) awaitCanary(ctx context.Context) error {
 	var canary []*sentJob
 	for _, j := range d.window {
 		if j.Canary {
@@ -55,13 +63,11 @@ func (d *drive) awaitCanary(ctx context.Context, more bool) error {
 			return err
 		}
 	}
-	if d.plan.People || d.keyless > 0 {
+	if d.run.Keyless > 0 {
 		d.run.Canary = CanaryPeople
-		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key: look at the worker's errors and the DLQ, then run it again")
+		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key, of which it has %d: look at the worker's errors and the DLQ, then run it again", d.run.Keyless)
 	}
-	if d.run.Canary = CanaryPassed; more {
-		d.run.Canary = ""
-	}
+	d.nextStage()
 	return d.save(ctx)
 }
 

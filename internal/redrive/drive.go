@@ -46,8 +46,6 @@ type drive struct {
 	window []*sentJob
 	// before are the run's counts when this round began. What was found then is no reason to halt again.
 	before map[Step]int
-	// keyless counts the messages of the canary of which the ledger cannot say what became of them.
-	keyless int
 
 	// pass is that of an open plan over the DLQ, whose targets are found as it goes; nil for every other plan. taken
 	// is how many messages its run redrove or removed, in all rounds; surprises how many jobs this round found final that
@@ -121,15 +119,16 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	return &d.run, nil
 }
 
-// begin starts a round. A canary that is out is waited for; every other continuation starts with a fresh
-// canary and an empty window, but for one whose canary people judged.
+// begin starts a round. A stage that is out is waited for, and after one that people judged the next one goes; every other
+// continuation starts with a fresh first stage and an empty window.
 func (d *drive) begin() {
 	switch d.run.Canary {
 	case CanarySent:
 	case CanaryPeople:
-		d.run.Canary, d.run.Watched = CanaryPassed, nil
+		d.run.Watched = nil
+		d.nextStage()
 	default:
-		d.run.Canary, d.run.Watched = "", nil
+		d.run.Canary, d.run.Watched, d.run.Stage, d.run.Keyless = "", nil, 0, 0
 	}
 	d.run.State, d.run.Code, d.run.Why, d.run.Unseen = Active, "", "", 0
 	d.run.Rounds++
@@ -333,20 +332,19 @@ func (d *drive) loop(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	stages, sent := d.plan.Stages, 0 // of the first stage
+	stage, sent := 0, 0 // of the stage that goes out
 	for {
 		if d.run.Canary == CanarySent {
-			if err := d.awaitCanary(ctx, len(stages) > 1); err != nil {
+			if err := d.awaitCanary(ctx); err != nil {
 				return err
 			}
-			if len(stages) > 0 {
-				stages, sent = stages[1:], 0
-			}
+			sent = 0
 		}
 		testing := d.run.Canary == ""
 		n := d.cohort
 		if testing {
-			n = min(n, stages[0]-sent)
+			stage = d.plan.Stages[d.run.Stage]
+			n = min(n, stage-sent)
 		}
 		cohort, err := d.next(ctx, n)
 		if err != nil {
@@ -378,7 +376,7 @@ func (d *drive) loop(ctx context.Context) error {
 			return err
 		}
 		if testing {
-			if sent += redriven; sent >= stages[0] {
+			if sent += redriven; sent >= stage {
 				d.seal()
 			}
 			continue

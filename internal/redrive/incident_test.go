@@ -759,6 +759,80 @@ func TestTheRamp(t *testing.T) {
 	}
 }
 
+// People judge the stages that have jobs without a key, and no other. Each stage waits for its judgement.
+func TestPeopleJudgeTheStagesThatHaveJobsWithoutAKey(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprint("open ", open), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = completes(map[string]int{})
+				b.Numbers.Ramp = 1
+				for i := range 5 {
+					b.isolated(fmt.Sprint("keyed", i), job.Crashed)
+				}
+				for i := range 60 {
+					b.nameless(fmt.Sprint("j", i))
+				}
+				convicts := &redrive.Filter{Classes: []job.Class{job.Crashed}}
+				var p *redrive.Plan
+				if open {
+					p = b.opened(convicts, 100)
+				} else {
+					p = b.must(planOf(convicts)).Plan
+					b.approved(p)
+				}
+				for i, sent := range []int{8, 28} { // the first two stages have jobs with a key alone
+					b.wantHalt(b.runs(p), redrive.HaltPeople, "the ledger cannot judge")
+					if n := len(b.sentAt); n != sent {
+						t.Errorf("round %d: %d sent, want %d", i, n, sent)
+					}
+				}
+				got := b.runs(p)
+				b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 5, redrive.Unjudged: 60})
+			})
+		})
+	}
+}
+
+// The function's timeout comes while a stage is waited for. The next invocation still knows which stage it is, and that people
+// have to judge it.
+func TestAStageOutlivesItsInvocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.Ramp = 1
+		done := completes(map[string]int{})
+		var late []job.Message
+		b.run = func(w *world, m job.Message) {
+			if keyOf(m) == key("keyed3") {
+				late = append(late, m)
+			} else {
+				done(w, m)
+			}
+		}
+		for i := range 4 {
+			b.isolated(fmt.Sprint("keyed", i), job.Crashed)
+		}
+		for i := range 60 {
+			b.nameless(fmt.Sprint("j", i))
+		}
+		p := b.must(planOf(all)).Plan
+		b.approved(p)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		b.wantHalt(b.ask(ctx, redrive.Request{Action: "run", Plan: p.ID}).Run, redrive.HaltTime, "")
+		for _, m := range late {
+			done(b.world, m)
+		}
+		for i, sent := range []int{8, 28} {
+			b.wantHalt(b.runs(p), redrive.HaltPeople, "the ledger cannot judge")
+			if n := len(b.sentAt); n != sent {
+				t.Errorf("round %d: %d sent, want %d", i, n, sent)
+			}
+		}
+		b.wantDone(b.runs(p), map[redrive.Ending]int{redrive.Succeeded: 4, redrive.Unjudged: 60})
+	})
+}
+
 func TestACanaryIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.many(3)

@@ -144,7 +144,7 @@ func (d *drive) follow(st *moved, newly bool) {
 	canary := newly && d.run.Canary == ""
 	if st.key == "" {
 		if canary {
-			d.keyless++
+			d.run.Keyless++
 		}
 		return // the ledger cannot tell
 	}
