@@ -55,8 +55,14 @@ type drive struct {
 	// unsurePasses counts the passes that were made because of entries that could not be read.
 	unsurePasses int
 
-	queue     []lanes.Received
-	empty     int
+	queue []lanes.Received
+	// empty counts the receives in a row that brought nothing, idle those that brought nothing new. met are the messages
+	// that a plan's run has received in this round; an open plan's pass has its own. gaveBack says that there were more
+	// than may be hidden.
+	empty, idle int
+	met         sightings
+	gaveBack    bool
+
 	judgedAt  time.Time
 	backlogAt time.Time
 }
@@ -236,7 +242,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return err
 	}
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
-	d.begun = map[string]bool{}
+	d.begun, d.met = map[string]bool{}, newSightings()
 	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
 	for _, t := range list {
 		if t.Action.acts() {

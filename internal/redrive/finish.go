@@ -36,7 +36,11 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			break
 		}
 		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
-			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: others hide them for now; run it again later", d.run.Unseen, others)
+			cause := "others hide them for now"
+			if d.gaveBack {
+				cause = fmt.Sprintf("it has more messages than the %d that a run hides at a time, so they may be among those that this run gave back, or others hide them for now", d.s.numbers.MaxHidden)
+			}
+			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: %s; run it again later", d.run.Unseen, others, cause)
 		}
 		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
 		if err := d.rest(ctx); err != nil {

@@ -833,6 +833,55 @@ func TestAStageOutlivesItsInvocation(t *testing.T) {
 	})
 }
 
+// A DLQ that has more messages than a run hides: it gives back what it does not want, goes on, and finds its own.
+func TestAPlanHidesABoundedNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(60)
+		plan := b.must(planOf(transient)).Plan
+		b.shuffle, b.most, b.limit = true, 0, 300 // SQS gives nothing above its own limit
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 60})
+		if b.most > 150 {
+			t.Errorf("%d messages were hidden at a time, want at most 150", b.most)
+		}
+		if n := b.hiddenOn(); n != 0 {
+			t.Errorf("%d are hidden after the run", n)
+		}
+	})
+}
+
+// What such a run did not see may be among what it gave back. It says so, and calls nothing gone.
+func TestAPlanOnATooLargeDLQNamesTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(10)
+		plan := b.must(planOf(transient)).Plan
+		b.queues[job.DLQ][1005].visible = time.Now().Add(time.Hour)
+		b.shuffle = true
+		began := time.Now()
+		got := b.runs(plan)
+		b.wantHalt(got, redrive.HaltNotSeen, "has more messages than the 150 that a run hides at a time")
+		if got.Unseen != 1 || len(b.sentAt) != 9 {
+			t.Errorf("%d unseen, %d sent, want 1 and 9", got.Unseen, len(b.sentAt))
+		}
+		if took := time.Since(began); took > 10*time.Minute {
+			t.Errorf("halted after %v, want a search that ends", took)
+		}
+		time.Sleep(2 * time.Hour)
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 10})
+	})
+}
+
 func TestACanaryIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.many(3)

@@ -62,9 +62,7 @@ type pass struct {
 	// holds is how many messages SQS counted at the start. old is how many the pass has seen that were there
 	// then, and left how many of all that it has seen are still there.
 	holds, old, left int
-	// seen are hashes of the ids of the messages that it has seen: ids themselves would not fit for a million.
-	seen map[uint64]struct{}
-	seed maphash.Seed
+	seen             sightings
 	// idle counts the receives in a row that brought nothing new; quiet says that the counts had nothing new for
 	// a while, either.
 	idle  int
@@ -88,6 +86,22 @@ const (
 	unsurePasses = 2
 )
 
+// sightings are the messages that were seen, as hashes of their ids: ids themselves would not fit for a million.
+type sightings struct {
+	hashes map[uint64]struct{}
+	seed   maphash.Seed
+}
+
+func newSightings() sightings { return sightings{map[uint64]struct{}{}, maphash.MakeSeed()} }
+
+// first notes an id, and says whether it is seen for the first time.
+func (s sightings) first(id string) bool {
+	hash := maphash.String(s.seed, id)
+	_, known := s.hashes[hash]
+	s.hashes[hash] = struct{}{}
+	return !known
+}
+
 // nextPass begins a pass. What the one before held is given back.
 func (d *drive) nextPass(ctx context.Context) error {
 	d.queue = nil
@@ -96,7 +110,7 @@ func (d *drive) nextPass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.pass = &pass{began: d.s.now(), holds: depth.Total(), seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	d.pass = &pass{began: d.s.now(), holds: depth.Total(), seen: newSightings()}
 	return nil
 }
 
@@ -108,11 +122,9 @@ func (p *pass) over(most int) bool {
 
 // saw notes a message, and says whether the pass sees it for the first time.
 func (p *pass) saw(m job.Message) bool {
-	hash := maphash.String(p.seed, m.ID)
-	if _, known := p.seen[hash]; known {
+	if !p.seen.first(m.ID) {
 		return false
 	}
-	p.seen[hash] = struct{}{}
 	p.left++
 	if m.SentAt.Before(p.began) {
 		p.old++
@@ -314,7 +326,7 @@ func (d *drive) sweep(ctx context.Context) error {
 			names[e] = append(names[e], name)
 		}
 	}
-	told, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	told := newSightings()
 	var asking, open []*sentJob
 	ask := func() error {
 		if err := d.beat(ctx); err != nil {
@@ -344,12 +356,10 @@ func (d *drive) sweep(ctx context.Context) error {
 			tell(endingOf(line.What), name)
 			return
 		}
-		hash := maphash.String(seed, line.Job)
-		if _, known := told[hash]; known {
+		if !told.first(line.Job) {
 			tell(Copied, name)
 			return
 		}
-		told[hash] = struct{}{}
 		asking = append(asking, &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}})
 		if len(asking) == sweepAt {
 			failed = ask()
