@@ -77,7 +77,7 @@ func (d *drive) awaitCanary(ctx context.Context) error {
 func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err error) {
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
-	slow, errs := make([]bool, len(list)), make([]error, len(list))
+	errs := make([]error, len(list))
 	asked := 0
 	for i, j := range list {
 		if !j.Ending.open() {
@@ -88,12 +88,12 @@ func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err 
 			e, err := d.s.ledger.Get(ctx, j.Job)
 			switch {
 			case errors.Is(err, ledger.ErrUndecodable):
-				j.Ending, j.Why = Unjudged, cannotRead+err.Error()
+				j.Ending, j.Why, j.throttled = Unjudged, cannotRead+err.Error(), false
 			case err != nil:
 				errs[i] = fmt.Errorf("job %s: %w", j.Job, err)
 				return nil
 			default:
-				j.Ending, j.Why, slow[i] = judge(e, d.run.ID, j.Generation)
+				j.Ending, j.Why, j.throttled = judge(e, d.run.ID, j.Generation)
 			}
 			j.Why = job.SafeText(j.Why)
 			return nil
@@ -101,11 +101,10 @@ func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err 
 	}
 	_ = group.Wait()
 	failed := 0
-	for i := range list {
+	for i, j := range list {
 		if errs[i] != nil {
 			failed++
-		}
-		if slow[i] {
+		} else if j.throttled {
 			throttled++
 		}
 	}

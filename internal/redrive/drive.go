@@ -83,6 +83,8 @@ type outcome struct {
 type sentJob struct {
 	Watched
 	digest string
+	// throttled says that it ran, and is to run again because it was throttled.
+	throttled bool
 }
 
 // work drives a run until it ends or is halted, and leaves everything in order.

@@ -145,7 +145,7 @@ func (d *drive) finish(ctx context.Context) error {
 func (o outcome) name(id string) string { return cmp.Or(o.key, id) }
 
 // awaitEndings waits until every job of a list came to its end. Jobs that the worker still retries after a
-// while end as that; jobs that have not run halt the run.
+// while end as that; jobs that have not run, or are still throttled, halt the run.
 func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 	until := d.s.now().Add(d.s.numbers.CanaryWait)
 	for {
@@ -155,14 +155,20 @@ func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 		if err := d.judgeShare(); err != nil {
 			return err
 		}
-		open, idle, name := 0, 0, ""
+		open, idle, throttled, name := 0, 0, 0, ""
 		for _, j := range all {
 			if j.Ending.open() {
 				open++
 			}
-			if j.Ending == "" {
+			switch {
+			case j.Ending != "":
+			case j.throttled:
+				if throttled++; idle == 0 {
+					name = j.Job
+				}
+			default:
 				idle++
-				name = j.Job + " " + j.Why
+				name = j.Job
 			}
 		}
 		switch {
@@ -171,6 +177,8 @@ func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 		case !past(until, d.s.now()):
 		case idle > 0:
 			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused, or were they convicted again (class crashed on the DLQ)? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
+		case throttled > 0:
+			return halt(HaltThrottled, "%d jobs are still throttled after %v, such as %s: what they call lets too few through. Run it again to see what became of them", throttled, d.s.numbers.CanaryWait, name)
 		default:
 			return nil
 		}

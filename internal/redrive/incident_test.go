@@ -272,6 +272,25 @@ func TestARunWithoutALimitRecoversFromThrottling(t *testing.T) {
 	})
 }
 
+// Jobs that are still throttled at the end have run: the run says what they wait for.
+func TestJobsThatAreThrottledAtTheEndAreTold(t *testing.T) {
+	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+		var waiting []job.Message
+		done := b.run
+		b.run = dies(8, done, func(w *world, m job.Message) {
+			retries(job.Throttled)(w, m)
+			waiting = append(waiting, m)
+		})
+		b.many(13)
+		plan := make(b)
+		b.wantHalt(b.runs(plan), redrive.HaltThrottled, "6 jobs are still throttled after 10m0s, such as test/j00")
+		for _, m := range waiting {
+			done(b.world, m)
+		}
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 13})
+	})
+}
+
 // hidden hides what is on the DLQ, as another's look does.
 func (b *bench) hidden(d time.Duration) {
 	b.mu.Lock()

@@ -47,6 +47,8 @@ const (
 	HaltNotSeen Code = "not-seen"
 	// HaltNotRun: jobs that were sent have not run.
 	HaltNotRun Code = "not-run"
+	// HaltThrottled: jobs that were sent ran and are still throttled.
+	HaltThrottled Code = "throttled"
 	// HaltUnsettled: of some messages nothing was confirmed.
 	HaltUnsettled Code = "unsettled"
 	// HaltExpired: the plan expired before everything of it was sent.
