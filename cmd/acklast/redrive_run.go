@@ -219,7 +219,7 @@ func printRun(w io.Writer, r *redrive.Run, now time.Time) {
 		row(w, "not seen", r.Unseen)
 	}
 	for _, watched := range r.Watched {
-		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate || watched.Ending == redrive.TakenOver {
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate || watched.Ending == redrive.TakenOver || watched.Ending == redrive.Unjudged {
 			row(w, "failed", fmt.Sprintf("%s: %s: %s", watched.Job, watched.Ending, watched.Why))
 		}
 	}

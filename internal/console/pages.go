@@ -147,7 +147,7 @@ func (s *Server) runOf(ctx context.Context, id string) (runData, error) {
 		} else {
 			d.Window = append(d.Window, watched)
 		}
-		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TakenOver {
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TakenOver || watched.Ending == redrive.Unjudged {
 			d.Failed++
 		}
 	}

@@ -20,7 +20,7 @@ type Redrive struct {
 	EmptyReceives int
 	ReceiveWait   time.Duration
 
-	// MaxHidden is how many messages a run of an open plan hides at a time, below SQS's in-flight limit.
+	// MaxHidden is how many messages a run hides at a time, beside those that it is about to move, below SQS's in-flight limit.
 	MaxHidden int
 	// IdleReceives is how many receives in a row that bring nothing new end a pass of an open plan.
 	IdleReceives int
