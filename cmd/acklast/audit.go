@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"strings"
 
@@ -14,7 +15,7 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit JOB|RUN|PLAN",
 		Short: "Say who did what with a job, a run or a plan",
-		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
+		Long: `Print the audit of a run (everything it did, and what became of each of its jobs, as the ledger has it now), of a plan (who made, approved, ran and revoked it) or of a job, by its key
 (what the newest 50 runs and discards did with it, who decided and who cancelled it). With --body and a discard's id (d-...), print
 the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
@@ -68,13 +69,12 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return a.body(all.Body)
 			}
 			return a.answer(all, func(w io.Writer) {
-				row(w, "AT", "WHAT", "JOB", "MESSAGE", "BY", "WHY")
+				row(w, "AT", "WHAT", "JOB", "MESSAGE", "ENDING", "BY", "WHY")
 				for _, line := range all.Audit {
-					why := line.Why
-					if line.Reason != "" {
-						why = line.Reason
-					}
-					row(w, stamp(line.At), line.What, dash(line.Job), line.Message, dash(line.By), dash(why))
+					row(w, stamp(line.At), line.What, dash(line.Job), line.Message, dash(string(line.Ending)), dash(line.By), dash(cmp.Or(line.Reason, line.EndingWhy, line.Why)))
+				}
+				if !all.EndingsAt.IsZero() {
+					say(w, "\nThe endings are as of %s.\n", stamp(all.EndingsAt))
 				}
 			})
 		}),

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
@@ -93,6 +94,8 @@ type Response struct {
 	Results []Result      `json:"results,omitzero"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitzero"`
+	// EndingsAt is when the ledger was asked for the endings in the audit of a run.
+	EndingsAt time.Time `json:"endingsAt,omitzero"`
 	// NextPage is the page of the audit that follows, after Next in it; 0 without Next when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
