@@ -252,6 +252,10 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	}
 	var err error
 	switch run := req.Run; {
+	case req.Job == pkSwitch: // no job has such a key
+		if err = about(pkSwitch); err == nil {
+			err = s.table.Query(ctx, pkSwitch, pkSwitch+"#", collect)
+		}
 	case req.Job != "":
 		if err = about(req.Job); err == nil {
 			err = s.table.Query(ctx, pkAudit(cancels, req.Job), req.Job+"#", collect)

@@ -45,6 +45,15 @@ func TestEveryActionIsALineOfTheAudit(t *testing.T) {
 		if want := []string{"planned ada", "approved grace", "ran bob", "continued carl", "revoked dora"}; !slices.Equal(got, want) {
 			t.Errorf("audit %q, want %q", got, want)
 		}
+		step(redrive.Request{Action: "stop", By: "eve", Reason: "incident"})
+		step(redrive.Request{Action: "resume", By: "fay", Reason: "over"})
+		lines := step(redrive.Request{Action: "audit", Job: "switch"}).Audit
+		if want := []string{"stopped eve", "released fay"}; !slices.Equal(steps(lines), want) {
+			t.Fatalf("audit of the switch %q, want %q", steps(lines), want)
+		}
+		if why := lines[1].Why; !strings.Contains(why, "eve") || !strings.Contains(why, "incident") {
+			t.Errorf("the release says %q, want who had thrown it and why", why)
+		}
 	})
 }
 

@@ -61,7 +61,7 @@ type Request struct {
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
-	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent or not-sent.
+	// Job is the key of the job that decide decides, or whose audit is asked for, or "switch" for that of the kill switch; Decision is sent or not-sent.
 	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
