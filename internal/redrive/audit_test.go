@@ -362,6 +362,26 @@ func TestUnusedFieldsAreRefused(t *testing.T) {
 	} {
 		b.refused(r, why)
 	}
+	// What was to slow a run down, or to name another one.
+	plan := b.must(planOf(all)).Plan
+	for _, r := range []redrive.Request{
+		{Plan: plan.ID, RatePerSecond: 1}, {Plan: plan.ID, Canary: 3}, {Plan: plan.ID, RatePerSecond: 1, Canary: 3, Begin: true},
+		{Run: plan.Run, RatePerSecond: 1}, {Run: plan.Run, Canary: 3},
+	} {
+		r.Action = "run"
+		b.refused(r, "run does nothing with ratePerSecond or canary unless it makes a plan")
+	}
+	id := b.queues[job.DLQ][0].ID
+	for _, r := range []redrive.Request{
+		{Plan: plan.ID, Run: plan.Run}, {Plan: plan.ID, Message: id}, {Run: plan.Run, Message: id}, {Run: plan.Run, Job: key("a")}, {Message: id, Job: key("a")},
+		{Plan: plan.ID, Run: plan.Run, Message: id, Job: key("a")},
+	} {
+		r.Action, r.By, r.Reason = "run", "ada", "r"
+		b.refused(r, "run takes one of plan, run, message and job")
+	}
+	if runs := b.must(redrive.Request{Action: "status"}).Runs; len(runs) != 1 || runs[0].State != redrive.Planned {
+		t.Errorf("after refusals there are %+v, want the one plan, not run", runs)
+	}
 }
 
 // The audit of a big run comes in parts that Lambda can answer, each line once.

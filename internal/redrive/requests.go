@@ -57,7 +57,8 @@ type Request struct {
 	Count    int      `json:"count,omitempty"`
 	// Page is the page of a run's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
-	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all.
+	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all. Run takes it, and Canary, only with a message or a
+	// job.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
