@@ -17,7 +17,7 @@ import (
 // the redrive function's alias approve. operate counts the invocations of the alias operate.
 func approvers(t *testing.T) (c *cli, operate *atomic.Int64) {
 	t.Helper()
-	c = governed(t)
+	c, _ = governed(t)
 	c.env[envStack] = c.stack
 	through := func(env map[string]string) http.Handler {
 		to, err := url.Parse(env["AWS_ENDPOINT_URL"])

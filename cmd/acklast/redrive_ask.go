@@ -138,7 +138,7 @@ func missing(r redrive.Request, resp redrive.Response) bool {
 	case "decide":
 		return r.Job != "" && resp.Entry == nil
 	case "inspect":
-		return (r.Message != "" || r.Job != "") && resp.Message == nil
+		return (r.Message != "" || r.Job != "") && resp.Message == nil && resp.Run == nil // a run answers for the DLQ
 	}
 	return false
 }
