@@ -173,9 +173,9 @@ func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, req
 	})
 	switch {
 	case err == nil:
-		return job.Result{Verdict: job.Committed, Detail: outcome}
+		return job.Result{Verdict: job.Committed, Detail: outcome, Expired: status == ledger.Expired}
 	case errors.Is(err, ledger.ErrFinal) && found.Owner == c.d.Token:
-		return job.Result{Verdict: job.Committed, Detail: found.Outcome} // by a write whose answer was lost
+		return found.Refusal(c.d.Token, o.Now()) // by a write whose answer was lost
 	case !errors.Is(err, ledger.ErrFinal) && !errors.Is(err, ledger.ErrLeaseLost):
 		return job.Result{Verdict: job.Unconfirmed, Err: err}
 	}

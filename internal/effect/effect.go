@@ -255,7 +255,7 @@ func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job
 	})
 	switch {
 	case err == nil:
-		return job.Result{Verdict: job.Committed, Detail: e.Outcome}, true
+		return job.Result{Verdict: job.Committed, Detail: e.Outcome, Expired: e.Status == ledger.Expired}, true
 	case errors.Is(err, errUnsettled):
 		return job.Result{}, false
 	}

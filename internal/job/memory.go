@@ -44,7 +44,8 @@ type Memory struct {
 	// ContendedFrom when the first of them did.
 	Contentions   int       `json:"contentions,omitzero"`
 	ContendedFrom time.Time `json:"contendedFrom,omitzero"`
-	// Outages is how often in a row the ledger's trouble handed the job back, OutageFrom when it first did.
+	// Outages is how often in a row the ledger's trouble handed the job back, OutageFrom when that began. OutageFrom
+	// stays after the trouble, until the job is isolated: a job that expires later was held back.
 	Outages    int       `json:"outages,omitzero"`
 	OutageFrom time.Time `json:"outageFrom,omitzero"`
 	// Redrives is the entry's generation when the message was sent.

@@ -95,6 +95,7 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		h.learn(s, res)
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:
+			s.expired = res.Expired
 			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)
 			return
 		case job.Blocked:

@@ -381,7 +381,7 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	}
 	o := telemetry.Observation{
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
-		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
+		Outage: s.outage, ExpiredByOutage: s.expired && !s.Memory.OutageFrom.IsZero(),
 		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict, Paused: s.paused,
 		Scheduled: s.scheduled, Cancelled: s.duplicate && s.detail == ledger.Cancelled,
 	}
