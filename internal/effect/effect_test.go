@@ -864,11 +864,33 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
 		res := d.run(ctx, "t1")
-		if res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+		if res.Verdict != job.Blocked || len(d.provider.keys) != 0 {
 			t.Errorf("result %+v, sends %v", res, d.provider.keys)
 		}
 		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
 			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+	})
+}
+
+// It stands still in its look-up: it does not call, and the mark of the earlier call stays.
+func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		time.Sleep(time.Minute)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(budget + skew)
+			return "", effect.ErrNoRequest
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		defer cancel()
+		if res := d.run(ctx, "t2"); res.Verdict != job.Unconfirmed || len(d.provider.keys) != 1 {
+			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+		if e := d.book.get(); !e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("entry %+v", e)
 		}
 	})
 }
@@ -1051,6 +1073,30 @@ func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 		if res := d.deliver("t2"); res.Verdict != job.Blocked {
 			t.Errorf("before the lease is over: %+v", res)
 		}
+	})
+}
+
+// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. The job
+// waits, and no attempt is spent.
+func TestAClaimThatLeavesTooLittleTimeForItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.setClock(func() time.Time { time.Sleep(budget - timeout + time.Second); return d.clock() }) // the claim is slow
+		res := d.deliver("t1")
+		if res.Verdict != job.Blocked || !res.Until.Equal(time.Now()) {
+			t.Errorf("result %+v, want a job that waits until now", res)
+		}
+		if len(d.provider.keys) != 0 {
+			t.Errorf("it was sent with too little time: %v", d.provider.keys)
+		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending || e.Attempts != 0 {
+			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+		d.book.setClock(d.clock)
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("the next delivery: %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
 	})
 }
 
