@@ -189,6 +189,12 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 			return res
 		}
 	}
+	if unused := d.Memory.UnusedClaim; unused != "" {
+		// Nobody who can only send knows the owner token of a claim that is in use.
+		if err := r.release(ctx, d, unused); err != nil {
+			return ledger.ResultOf(err, d.Token, r.o.Now())
+		}
+	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
 	if deadline, ok := ctx.Deadline(); ok {
 		// If the invocation's end cut the call short, its outcome would be unknown without need.
@@ -268,21 +274,22 @@ func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job
 	return ledger.ResultOf(err, d.Token, r.o.Now()), true
 }
 
-// giveBack ends a delivery that made no call, with its result if its claim can be taken back.
+// giveBack ends a delivery that made no call, with its result if its claim can be taken back. Otherwise the delivery
+// names its claim in its hand-over, and the next one takes it back.
 func (r *Runner) giveBack(ctx context.Context, d job.Delivery, res job.Result) job.Result {
-	if err := r.release(ctx, d); err != nil {
-		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("%w; release: %w", res.Err, err)}
+	if err := r.release(ctx, d, d.Token); err != nil {
+		return job.Result{Verdict: job.Unconfirmed, UnusedClaim: true, Err: fmt.Errorf("%w; release: %w", res.Err, err)}
 	}
 	return res
 }
 
-// release takes back a claim under which no call was made. Otherwise its mark would stand for a call of unknown
-// outcome. If release fails, the mark stays, and nothing worse happens.
-func (r *Runner) release(ctx context.Context, d job.Delivery) error {
+// release takes back the claim of an owner who made no call under it and never will. Otherwise its mark would stand for
+// a call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
+func (r *Runner) release(ctx context.Context, d job.Delivery, owner string) error {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
 	_, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
-		return r.o.Rules.Release(e, d.Token)
+		return r.o.Rules.Release(e, owner)
 	})
 	if errors.Is(err, ledger.ErrLeaseLost) || errors.Is(err, ledger.ErrFinal) {
 		return nil // the claim was not written, or belongs to another delivery now

@@ -818,6 +818,24 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 	}
 }
 
+// A delivery that could not take its claim back names it in its hand-over. Later moves of the message keep it.
+func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
+	b := newBench(t)
+	owner := ""
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		owner = d.Token
+		return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable, UnusedClaim: true}
+	}
+	b.one(b.record("m0", body("1")))
+	first := b.last(job.Source, 1)
+	equal(b, first.Message.Memory.UnusedClaim, owner, "the unused claim in the hand-over")
+	b.run = func(context.Context, job.Delivery) job.Result {
+		return job.Result{Verdict: job.Blocked, Until: b.now.Add(time.Minute), Err: errors.New("later")}
+	}
+	b.one(b.back("m1", first))
+	equal(b, b.last(job.Recovery, 1).Message.Memory.UnusedClaim, owner, "the unused claim after a wait")
+}
+
 func TestAnOutageOfThreeDays(t *testing.T) {
 	for age, want := range map[time.Duration]job.Queue{72*time.Hour - time.Second: job.Recovery, 72 * time.Hour: job.DLQ} {
 		b := newBench(t)
