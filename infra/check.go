@@ -96,6 +96,7 @@ func (s Settings) providerSettings() []providerSetting {
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
 		{"sesSandbox", r.SESSandbox, ses},
+		{"subscriptionIgnore", r.Ignore != "", []string{reminder.ProviderHTTP, reminder.ProviderSES}},
 	}
 }
 
