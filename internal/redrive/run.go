@@ -147,7 +147,7 @@ func (s *Service) proceed(ctx context.Context, req Request) (*Run, error) {
 		return nil, err
 	}
 	d := &drive{s: s, run: run, rec: rec, plan: p, mine: s.hold()}
-	d.lock = lock{Run: id, Owner: s.newID(), Fence: l.Fence + 1, Until: s.now().Add(s.numbers.LockLease)}
+	d.lock = lock{Run: id, Owner: s.newID(), Until: s.now().Add(s.numbers.LockLease)}
 	if d.lrec, err = s.put(ctx, lrec, d.lock); errors.Is(err, ErrChanged) {
 		return &run, nil // somebody else was first
 	} else if err != nil {
