@@ -93,11 +93,13 @@ func (s *Service) begin(ctx context.Context, req Request, p Plan) error {
 }
 
 func (s *Service) newRun(req Request, p Plan) Run {
-	return Run{
+	run := Run{
 		ID: p.Run, Plan: p.ID, State: Halted, Code: HaltNotBegun, By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
 		Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
-		Total: p.most(), Counts: map[Step]int{}, Endings: map[Ending]int{}, RatePerSecond: p.RatePerSecond,
+		Total: p.most(), RatePerSecond: p.RatePerSecond,
 	}
+	run.fill()
+	return run
 }
 
 // switchedOff refuses while the kill switch is on.
