@@ -109,7 +109,6 @@ type indexed struct {
 type lock struct {
 	Run   string    `json:"run"`
 	Owner string    `json:"owner"`
-	Fence int64     `json:"fence"`
 	Until time.Time `json:"until"`
 }
 

@@ -133,10 +133,10 @@ func (d *drive) begin() {
 	switch d.run.Canary {
 	case CanarySent:
 	case CanaryPeople:
-		d.run.Watched = nil
+		d.run.Watched = []Watched{}
 		d.nextStage()
 	default:
-		d.run.Canary, d.run.Watched, d.run.Stage, d.run.Keyless = "", nil, 0, 0
+		d.run.Canary, d.run.Watched, d.run.Stage, d.run.Keyless = "", []Watched{}, 0, 0
 	}
 	d.run.State, d.run.Code, d.run.Why, d.run.Unseen = Active, "", "", 0
 	d.run.Rounds++
@@ -148,7 +148,7 @@ func (d *drive) conclude(e *ended) {
 	if e.state != Halted {
 		return
 	}
-	var failed []Watched
+	failed := []Watched{}
 	for _, w := range d.run.Watched {
 		if w.Ending.failed() && len(failed) < maxNames {
 			failed = append(failed, w)

@@ -257,7 +257,7 @@ func (s *Service) list(ctx context.Context) (Response, error) {
 		}
 		run := Run{ID: line.Run, Plan: line.Plan, State: Planned, StartedAt: line.At}
 		if rec.Version > 0 {
-			if run, err = decode[Run](rec); err != nil {
+			if run, err = decodeRun(rec); err != nil {
 				return resp, err
 			}
 		}
@@ -265,6 +265,7 @@ func (s *Service) list(ctx context.Context) (Response, error) {
 			run.interrupted()
 		}
 		run.Watched, run.Names, run.Halts = nil, nil, nil // a list is short
+		run.fill()
 		resp.Runs = append(resp.Runs, run)
 	}
 	return resp, nil

@@ -66,7 +66,7 @@ func (r Operators) Standing(ctx context.Context, now time.Time) (Standing, error
 	if err != nil || rec.Version == 0 {
 		return st, err
 	}
-	run, err := decode[Run](rec)
+	run, err := decodeRun(rec)
 	if err != nil {
 		return st, err
 	}

@@ -104,11 +104,13 @@ func (s *Service) begin(ctx context.Context, req Request, p Plan) error {
 }
 
 func (s *Service) newRun(req Request, p Plan) Run {
-	return Run{
+	run := Run{
 		ID: p.Run, Plan: p.ID, State: Halted, Code: HaltNotBegun, By: cmp.Or(req.By, p.By), Reason: cmp.Or(req.Reason, p.Reason),
 		Source: s.names.DLQ, Destination: s.names.RecoveryQueue, StartedAt: s.now().UTC(),
-		Total: p.most(), Counts: map[Step]int{}, Endings: map[Ending]int{}, RatePerSecond: p.RatePerSecond,
+		Total: p.most(), RatePerSecond: p.RatePerSecond,
 	}
+	run.fill()
+	return run
 }
 
 // switchedOff refuses while the kill switch is on.
@@ -158,7 +160,7 @@ func (s *Service) proceed(ctx context.Context, req Request) (*Run, error) {
 		return nil, err
 	}
 	d := &drive{s: s, run: run, rec: rec, plan: p, mine: s.hold()}
-	d.lock = lock{Run: id, Owner: s.newID(), Fence: l.Fence + 1, Until: s.now().Add(s.numbers.LockLease)}
+	d.lock = lock{Run: id, Owner: s.newID(), Until: s.now().Add(s.numbers.LockLease)}
 	if d.lrec, err = s.put(ctx, lrec, d.lock); errors.Is(err, ErrChanged) {
 		return &run, nil // somebody else was first
 	} else if err != nil {

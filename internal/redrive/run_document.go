@@ -83,7 +83,7 @@ type Halt struct {
 	At     time.Time `json:"at"`
 	Code   Code      `json:"code"`
 	Why    string    `json:"why"`
-	Failed []Watched `json:"failed,omitempty"`
+	Failed []Watched `json:"failed"`
 }
 
 // What a run keeps of its past: halts, the failures of each, and names for each ending. The audit has all.
@@ -129,8 +129,8 @@ type Run struct {
 	Keyless int `json:"keyless,omitempty"`
 	// Watched are the jobs of the canary and of the window that it is judged by. They start empty with
 	// every continuation; Halts is what it was halted by before.
-	Watched   []Watched `json:"watched,omitempty"`
-	Halts     []Halt    `json:"halts,omitempty"`
+	Watched   []Watched `json:"watched"`
+	Halts     []Halt    `json:"halts"`
 	RevokedBy string    `json:"revokedBy,omitempty"`
 	RevokedAt time.Time `json:"revokedAt,omitzero"`
 }
@@ -163,12 +163,34 @@ func (s *Service) readRun(ctx context.Context, id string) (Run, Record, error) {
 	if rec.Version == 0 {
 		return Run{}, rec, refuse("there is no run %s", id)
 	}
-	run, err := decode[Run](rec)
-	if run.Counts == nil {
-		run.Counts = map[Step]int{}
-	}
-	if run.Endings == nil {
-		run.Endings = map[Ending]int{}
-	}
+	run, err := decodeRun(rec)
 	return run, rec, err
+}
+
+// decodeRun reads a run. What an earlier version left out when it was empty is there and empty.
+func decodeRun(rec Record) (Run, error) {
+	run, err := decode[Run](rec)
+	run.fill()
+	return run, err
+}
+
+// fill makes the counts and lists that are nil empty, so that JSON has no null.
+func (r *Run) fill() {
+	if r.Counts == nil {
+		r.Counts = map[Step]int{}
+	}
+	if r.Endings == nil {
+		r.Endings = map[Ending]int{}
+	}
+	if r.Watched == nil {
+		r.Watched = []Watched{}
+	}
+	if r.Halts == nil {
+		r.Halts = []Halt{}
+	}
+	for i := range r.Halts {
+		if r.Halts[i].Failed == nil {
+			r.Halts[i].Failed = []Watched{}
+		}
+	}
 }
