@@ -29,22 +29,13 @@ const pollFailures = 5
 
 // watch polls a run until nobody works on it any more.
 func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
-	first, began, missed, paused := -1, a.now(), 0, false
+	first, began, paused := -1, a.now(), false
 	for {
-		resp, err := g.ask(ctx, r)
-		var refused *refusal
-		switch {
-		case err == nil:
-			missed = 0
-		case ctx.Err() != nil:
+		resp, err := a.patiently(ctx, g, r)
+		if err != nil {
 			return resp, a.goesOn(err, resp, r)
-		case errors.As(err, &refused), missed >= pollFailures:
-			return resp, err
-		default:
-			missed++
-			say(a.stderr, "no answer (%s); the run goes on, asking again\n", plain(err.Error()))
 		}
-		if err == nil && resp.Run != nil {
+		if resp.Run != nil {
 			settled := settledOf(resp.Run)
 			if first < 0 {
 				first = settled
@@ -63,6 +54,21 @@ func (a *app) watch(ctx context.Context, g *governor, r redrive.Request) (redriv
 		}
 		if err := retry.Sleep(ctx, pollEvery); err != nil {
 			return resp, a.goesOn(err, resp, r)
+		}
+	}
+}
+
+// patiently makes a request that may be repeated until it is answered or refused, or too many answers in a row were missed.
+func (a *app) patiently(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
+	for missed := 0; ; missed++ {
+		resp, err := g.ask(ctx, r)
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) || ctx.Err() != nil || missed == pollFailures {
+			return resp, err
+		}
+		say(a.stderr, "no answer (%s), asking again; a run does not wait for it\n", plain(err.Error()))
+		if err := retry.Sleep(ctx, pollEvery); err != nil {
+			return resp, err
 		}
 	}
 }
@@ -103,14 +109,17 @@ func (a *app) laneIsPaused(ctx context.Context, g *governor) bool {
 	return true
 }
 
-// goesOn tells whoever ends the watching that this does not end the run.
+// goesOn tells whoever ends the watching that this does not end the run. A refusal says itself what is the matter.
 func (a *app) goesOn(err error, resp redrive.Response, r redrive.Request) error {
-	id := cmp.Or(r.Run, r.Plan)
-	stop := "acklast redrive stop"
-	if resp.Run != nil {
-		id, stop = resp.Run.ID, "acklast redrive stop "+resp.Run.ID
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return err
 	}
-	say(a.stderr, "\nThe run goes on. Watch it: acklast redrive status %s --watch. Stop it: %s\n", plain(id), plain(stop))
+	id := cmp.Or(r.Run, r.Plan)
+	if resp.Run != nil {
+		id = resp.Run.ID
+	}
+	say(a.stderr, "\nThe run goes on. Watch it: acklast redrive status %[1]s --watch. Stop it: acklast redrive stop %[1]s\n", plain(id))
 	return err
 }
 
@@ -166,14 +175,10 @@ func fits(line string, width int) string {
 // runAndWatch has the run created or examined, which tells at once why it may not go on, then invokes it
 // asynchronously and polls it. A run that halts near the function's timeout is asked for again.
 func (a *app) runAndWatch(ctx context.Context, g *governor, r redrive.Request) (redrive.Response, error) {
-	for {
-		check := r
-		check.Begin = true
-		begun, err := g.ask(ctx, check)
-		if err != nil {
-			return begun, err
-		}
-		r.Plan, r.Run = "", begun.Run.ID
+	r.Begin = true
+	begun, err := g.ask(ctx, r)
+	for err == nil {
+		r.Plan, r.Run, r.Begin = "", begun.Run.ID, false
 		status := redrive.Request{Action: "status", Run: r.Run}
 		switch begun.Run.State {
 		case redrive.Done, redrive.Revoked:
@@ -183,26 +188,28 @@ func (a *app) runAndWatch(ctx context.Context, g *governor, r redrive.Request) (
 			if _, err := g.invoke(ctx, r, types.InvocationTypeEvent); err != nil {
 				return begun, err
 			}
-			if err := a.awaitRound(ctx, g, check, status, begun.Run.Rounds); err != nil {
+			if err := a.awaitRound(ctx, g, status, begun.Run.Rounds); err != nil {
 				return begun, err
 			}
 		}
-		resp, err := a.watch(ctx, g, status)
-		if err != nil {
-			return resp, err
+		resp, failed := a.watch(ctx, g, status)
+		if failed != nil || resp.Run.State != redrive.Halted || resp.Run.Code != redrive.HaltTime {
+			return resp, failed
 		}
-		if resp.Run.State != redrive.Halted || resp.Run.Code != redrive.HaltTime {
-			return resp, nil
+		r.Begin = true
+		if begun, err = a.patiently(ctx, g, r); err != nil {
+			say(a.stderr, "\nThe run is halted, and was to be continued: acklast redrive run %s\n", plain(r.Run))
 		}
 	}
+	return begun, err
 }
 
 // awaitRound waits until an invocation works on the run. Whatever keeps it from that is told by name.
-func (a *app) awaitRound(ctx context.Context, g *governor, check, status redrive.Request, rounds int) error {
+func (a *app) awaitRound(ctx context.Context, g *governor, status redrive.Request, rounds int) error {
 	for asked := a.now(); ; {
-		resp, err := g.ask(ctx, status)
+		resp, err := a.patiently(ctx, g, status)
 		if err != nil {
-			return err
+			return a.goesOn(err, resp, status)
 		}
 		if resp.Run.Rounds > rounds {
 			return nil
@@ -212,14 +219,13 @@ func (a *app) awaitRound(ctx context.Context, g *governor, check, status redrive
 		}
 		if waited := a.now().Sub(asked); waited > beginLimit {
 			say(a.stderr, "the redrive function has not begun for %v; it may be busy or throttled\n", beginLimit)
-			check.Plan, check.Run = "", status.Run
-			if _, err := g.ask(ctx, check); err != nil {
-				return err
+			if _, err := a.patiently(ctx, g, redrive.Request{Action: "run", Run: status.Run, Begin: true}); err != nil {
+				return a.goesOn(err, resp, status)
 			}
 			asked = a.now()
 		}
 		if err := retry.Sleep(ctx, pollEvery/4); err != nil {
-			return err
+			return a.goesOn(err, resp, status)
 		}
 	}
 }
