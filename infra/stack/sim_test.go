@@ -57,6 +57,8 @@ type world struct {
 	busy   time.Duration
 	fault  faults
 	stop   bool
+	// ended, if given, sees each job that ends; locked.
+	ended func(ledger.Entry)
 }
 
 // faults are what is wrong in the world.
@@ -221,6 +223,9 @@ func (w *world) keep(key string, e ledger.Entry) ledger.Entry {
 	e.Key, e.Version = key, w.entries[key].Version+1
 	w.entries[key] = e
 	if e.Status.Final() {
+		if w.ended != nil {
+			w.ended(e)
+		}
 		w.entries[key] = ledger.Entry{Key: key, Status: e.Status, Redrives: e.Redrives, Run: e.Run, Digest: e.Digest, Version: e.Version}
 	}
 	return e

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,14 +23,19 @@ var stubborn = sync.OnceValues(func() (string, error) {
 	return binary, local.Build(context.Background(), root, "./internal/e2e/testdata/stubborn", binary, os.Stderr)
 })
 
-func newStubborn(t *testing.T) *embedded {
+// newStubborn starts that worker. ends counts its processes that ended by themselves.
+func newStubborn(t *testing.T) (e *embedded, ends func() int) {
 	t.Helper()
 	needsEmbedded(t)
 	binary, err := stubborn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newEmbedded(t, func(c *local.Config) { c.WorkerBinary = binary })
+	var own lockedBuffer
+	e = newEmbedded(t, func(c *local.Config) {
+		c.WorkerBinary, c.Log = binary, slog.New(slog.NewTextHandler(&own, nil))
+	})
+	return e, func() int { return strings.Count(own.String(), `exit="exit status 0"`) }
 }
 
 // An attempt that hangs, panics or ignores its end is a failed one. It costs an attempt, and its job is
@@ -47,7 +53,7 @@ func TestEveryAttemptHasAnEnd(t *testing.T) {
 		{"test.ignores", job.Transient, "did not return when its time was over"},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
-			e := newStubborn(t)
+			e, ends := newStubborn(t)
 			body := `{"kind":"` + c.kind + `","payload":{"id":"` + e.id + `"}}`
 			e.send(body, nil)
 			e.send(`{"kind":"test.behaves","payload":{"id":"`+e.id+`"}}`, nil)
@@ -66,10 +72,37 @@ func TestEveryAttemptHasAnEnd(t *testing.T) {
 				t.Errorf("memory %+v", m.Memory)
 			}
 			e.until("the other job is done", func() bool { return e.entry("test.behaves/"+e.id).Status == ledger.Done })
+			if c.kind == "test.ignores" { // else its code would go on in a later invocation
+				e.until("each process of an attempt has ended", func() bool { return ends() >= e.settings.MaxAttempts })
+			}
 			if log := e.logs.String(); strings.Contains(log, "Task timed out") {
 				t.Error("an invocation did not answer in time")
 			}
 		})
+	}
+}
+
+// A call that ignores its end, while its delivery holds the job's claim, may still be made. So no failure is written, and
+// the job waits for the end of the lease. Nobody calls a second time, since the provider cannot look up: a person decides.
+func TestACallThatIgnoresItsEndUnderAClaim(t *testing.T) {
+	e, ends := newStubborn(t)
+	e.send(`{"kind":"test.deaf","payload":{"id":"`+e.id+`"}}`, nil)
+	e.until("the process of the attempt has ended", func() bool { return ends() >= 1 })
+	got := e.comesTo("test.deaf/"+e.id, ledger.Isolated)
+	if got.LastClass != job.Ambiguous {
+		t.Errorf("isolated as %s, want %s: %s", got.LastClass, job.Ambiguous, got.LastError)
+	}
+	if first := got.History[0]; first.Error != "the claim ended without an outcome" {
+		t.Errorf("the first event is %+v, want the end of the claim", first)
+	}
+	if waited := got.IsolatedAt.Sub(got.CalledFrom); waited < e.settings.LeaseSkew {
+		t.Errorf("isolated %v after the call, within its lease", waited)
+	}
+	if calls := strings.Count(e.logs.String(), "test.deaf calls"); calls != 1 {
+		t.Errorf("%d calls, want one", calls)
+	}
+	if strings.Contains(e.logs.String(), "Task timed out") {
+		t.Error("the invocation did not answer in time")
 	}
 }
 
