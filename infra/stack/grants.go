@@ -45,8 +45,8 @@ func (st *Stack) AllowBucket(arn string) {
 	st.allowService("s3.amazonaws.com", arn, "aws:SourceAccount", *st.stack.Account())
 }
 
-// allowService lets a service send to the source queue on behalf of one source. Without the condition,
-// every customer's topic, rule or bucket could.
+// allowService lets a service send to the source queue on behalf of one source. Without the condition, topics, rules and
+// buckets of every AWS customer could send too.
 func (st *Stack) allowService(service, sourceARN string, more ...string) {
 	condition := map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": sourceARN}}
 	if len(more) == 2 {
