@@ -30,8 +30,8 @@ func between(cmd *cobra.Command, args []string, least, most int) error {
 	return nil
 }
 
-// checkID refuses what cannot be an id or a key: an empty argument, mostly an unset variable of the shell, and control
-// characters.
+// checkID refuses arguments that cannot be an id or a key: an empty one, which mostly comes from an unset variable of the
+// shell, and one with control characters.
 func checkID(args ...string) error {
 	for _, arg := range args {
 		switch {

@@ -109,7 +109,7 @@ type consoleStack struct {
 	app *app
 	*governor
 	reader *overview.Reader
-	// ends is the command's context: a run that was begun is followed until then.
+	// ends is the command's context. The console follows a run that it began until this context ends.
 	ends context.Context //nolint:containedctx // it outlives the requests
 
 	mu    sync.Mutex

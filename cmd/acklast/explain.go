@@ -54,8 +54,8 @@ func (t *target) explain(err error) error {
 	return &explained{text: t.words(p), cause: p.Cause, err: err}
 }
 
-// newerWords say what to do about something that a newer version wrote. To the functions a NewerError advises to finish
-// the roll-out; what is old here is this program.
+// newerWords advise to update this program. The text of a NewerError advises to finish a roll-out, which is right for the
+// functions only.
 func newerWords(e *job.NewerError) string {
 	return fmt.Sprintf("%s has format %d, but this acklast reads up to %d: update this acklast", e.What, e.Format, e.Known)
 }

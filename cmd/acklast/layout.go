@@ -27,8 +27,8 @@ func (a *app) columns(w io.Writer) int {
 	return terminalWidth(w, defaultColumns)
 }
 
-// table writes lines of cells separated by tabs. It writes them at once, so that who waits for the first line
-// in a pipe or a log finds the last one too.
+// table writes lines of cells separated by tabs. It writes them in one call, so that a program that
+// waits for the first line in a pipe finds the last one too.
 func (a *app) table(w io.Writer, write func(io.Writer)) error {
 	var text bytes.Buffer
 	if width := a.columns(w); width > 0 {

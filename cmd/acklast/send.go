@@ -339,7 +339,7 @@ func (s *sending) settle(ctx context.Context, window []entry, errs []error) erro
 	return nil
 }
 
-// unsent says of one job why it is not confirmed.
+// unsent says why one job is not confirmed.
 func unsent(err error) string {
 	if p, ok := awsclient.ProblemOf(err); ok {
 		return lanes.ErrUnsent.Error() + ": " + p.String()

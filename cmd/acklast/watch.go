@@ -19,7 +19,7 @@ import (
 const (
 	// watchWindow is how far back the outcomes of watch begin.
 	watchWindow = 15 * time.Minute
-	// watchSlow is for how long watch keeps what costs money on AWS.
+	// watchSlow is how long watch keeps figures that cost money on AWS.
 	watchSlow = time.Minute
 )
 
@@ -89,7 +89,7 @@ func (a *app) watchLines(ctx context.Context, t *target, reader *overview.Reader
 		s, err := reader.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
-			continue // whoever watches has ended it
+			continue // the person who watches has ended it
 		case err != nil && (first || o.once):
 			return t.explain(err)
 		case err != nil:

@@ -202,7 +202,7 @@ func selecting(g overview.Group) []string {
 	return flags
 }
 
-// startAction lets the terminal to an action and then returns to the view.
+// startAction gives the terminal to an action and then returns to the view.
 func (a *app) startAction(ctx context.Context, act action) tea.Cmd {
 	return tea.Exec(&runningAction{a: a, ctx: ctx, act: act}, func(error) tea.Msg { return actedMsg{} })
 }

@@ -9,7 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// mood is how a line looks. Colour never says anything that the words do not.
+// mood is how a line looks. Colour alone never carries a meaning: the words say the same.
 type mood int
 
 const (
@@ -106,7 +106,7 @@ var keyLines = map[page]string{
 	pageHelp:  "↑↓ scroll  q back",
 }
 
-// footer is the key line, below what is being typed or was noted.
+// footer is the key line, and above it the typed text or a note.
 func (m *watchModel) footer() []line {
 	above := line{}
 	switch {

@@ -1,7 +1,7 @@
 // Package cloudwatch evaluates alarms as CloudWatch documents it, over series that a simulation made. Tests
 // use it to say when an alarm fires, and until when.
 //
-// What AWS does not document is assumed, and each assumption says so.
+// Where AWS documents no rule, the code assumes one, and a comment marks the assumption.
 package cloudwatch
 
 import (
@@ -35,7 +35,7 @@ type Metrics struct {
 	minutes map[Series]map[int][]sample
 }
 
-// NewMetrics returns no metrics. What is put before start is ignored.
+// NewMetrics returns no metrics. Values before start are ignored.
 func NewMetrics(start time.Time) *Metrics {
 	return &Metrics{start: start, minutes: map[Series]map[int][]sample{}}
 }

@@ -14,8 +14,8 @@ import (
 
 // listAlarms are all alarms. The scenarios of this package's tests say when each fires.
 //
-// At a job an hour a fault shows as single datapoints that lie minutes apart. So the windows are wide and ask
-// for two or three datapoints: one that passes by itself stays quiet, and a fault that lasts does not flap.
+// At a job an hour a fault shows as single datapoints that lie minutes apart. So the windows are wide and need
+// two or three datapoints: a short fault raises no alarm, and a lasting fault does not let the alarm flap.
 func (st *Stack) listAlarms() []alarm {
 	list := append(st.dlqAlarms(), st.censusAlarms()...)
 	list = append(list, st.jobAlarms()...)
@@ -135,7 +135,7 @@ func (st *Stack) jobAlarms() []alarm {
 				"Find them by status expired in the ledger, and tell those who wait for them.",
 			metric: st.workerMetric(telemetry.MetricExpiredByOutage, sum, ""), limit: 1, periods: 5, datapoints: 1,
 		}, {
-			// By the hour: a pause that ends within one is meant.
+			// By the hour, because people pause a kind on purpose for less than an hour.
 			name: "kind-paused", severity: ticket,
 			todo: "Operators paused a kind of job, and its jobs have been waiting for two hours. Their deadlines and the lane's retention go on. " +
 				"Let it run again with acklast resume, or tell those who wait.",
@@ -165,7 +165,7 @@ func (st *Stack) scheduleAlarms() []alarm {
 				"The role " + names.SchedulerRole + " or the queue's policy or key was changed: mend that, then redrive the jobs (acklast dlq, cause schedule).",
 			metric: st.scheduleMetric(scheduleToDLQ, ""), limit: 1, periods: 15, datapoints: 1,
 		}, {
-			// By the hour for a day: nothing else tells of such a job, and its alarm must outlast a night.
+			// By the hour for a day: there is no other sign of such a job, and its alarm must outlast a night.
 			name: "schedule-lost", severity: page,
 			todo: "EventBridge Scheduler could send jobs neither to " + names.RecoveryQueue + " nor to " + names.DLQ + ", and dropped them. No queue has them any more. " +
 				"Mend the role " + names.SchedulerRole + ", find the jobs in the ledger (the runbook has the query), and send them again under the same key.",
@@ -221,7 +221,7 @@ func (st *Stack) laneAlarms(lane string, q awssqs.Queue, limit int) []alarm {
 			name: lane + "-stalled", severity: page, section: "lane-stalled",
 			todo: fmt.Sprintf("Jobs are ready on the %s lane and none was acknowledged for %v. It is paused (output Pause%s tells how to go on), "+
 				"throttled (worker-throttles) or broken (worker-errors).", lane, i.Stalled, constructID(lane)),
-			// A queue that deletes nothing may report nothing, which is what FILL is for.
+			// FILL is here because a queue that deletes no message may report no datapoint.
 			metric: expression("IF(ready > 0 AND FILL(acknowledged, 0) == 0, 1, 0)", "stalled", map[string]awscloudwatch.IMetric{
 				"ready": ready, "acknowledged": queueMetric(q, sqsDeleted, sum, ""),
 			}),
@@ -270,8 +270,8 @@ func (st *Stack) tableAlarms() []alarm {
 	return list
 }
 
-// failing is the share of attempts that failed and were retried, in percent. Few jobs make no share:
-// a single one that fails ten times in an hour is its own matter, and ends on the DLQ.
+// failing is the share of attempts that failed and were retried, in percent. A share of few jobs says
+// nothing: a single job that fails ten times in an hour is no trouble of the system, and ends on the DLQ.
 func (st *Stack) failing() awscloudwatch.MathExpression {
 	return expression("IF(retried >= 5, 100 * retried / (retried + acknowledged), 0)", "% retried", map[string]awscloudwatch.IMetric{
 		"retried":      st.workerMetric(telemetry.MetricRetried, sum, ""),

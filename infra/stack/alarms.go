@@ -20,7 +20,7 @@ type severity string
 const (
 	// page: jobs fail or wait now, and somebody should look at once.
 	page severity = "page"
-	// ticket: nothing gets worse within a day.
+	// ticket: a day's delay makes it no worse.
 	ticket severity = "ticket"
 )
 
@@ -54,8 +54,8 @@ type alarms struct {
 	targets []awscloudwatch.IAlarmAction
 }
 
-// newAlarms adds the alarms. Missing data never raises one: every metric here that can be missing is
-// missing because nothing happened.
+// newAlarms adds the alarms. Missing data never raises one: a metric here is missing
+// only if its event did not happen.
 func newAlarms(st *Stack) {
 	var targets []awscloudwatch.IAlarmAction
 	if st.props.AlarmEmail != "" {
@@ -86,7 +86,7 @@ func newAlarms(st *Stack) {
 	}
 }
 
-// newAlarm adds one alarm, which tells those whom all alarms tell.
+// newAlarm adds one alarm, with the targets of all alarms.
 func (st *Stack) newAlarm(a alarm) awscloudwatch.Alarm {
 	made := awscloudwatch.NewAlarm(st.scope, jsii.String(constructID(a.name)+"Alarm"), &awscloudwatch.AlarmProps{
 		AlarmName:          jsii.String(st.props.Name + "-" + a.name),

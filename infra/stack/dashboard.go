@@ -12,7 +12,7 @@ import (
 	"acklast/internal/telemetry"
 )
 
-// newDashboard draws the one page that shows how the system is. docs/deploy.md pictures it.
+// newDashboard draws the dashboard. docs/deploy.md has a picture of it.
 func newDashboard(st *Stack) awscloudwatch.Dashboard {
 	q := st.queues
 	third := func(title string, left ...awscloudwatch.IMetric) awscloudwatch.IWidget { return graph(title, 8, left) }
@@ -86,7 +86,8 @@ func newDashboard(st *Stack) awscloudwatch.Dashboard {
 	})
 }
 
-// dashboardName has the region, since dashboards belong to the account: two regions would fight for one.
+// dashboardName has the region, because dashboards belong to the account: stacks of one name in two regions would overwrite each
+// other's.
 func (st *Stack) dashboardName() string { return st.props.Name + "-" + *st.stack.Region() }
 
 func graph(title string, width int, left []awscloudwatch.IMetric) awscloudwatch.GraphWidget {
@@ -134,7 +135,7 @@ func (st *Stack) isolatedByClass() []awscloudwatch.IMetric {
 	return out
 }
 
-// daysLeft is what the last census counted, by the days until SQS deletes it.
+// daysLeft are the counts of the last census, by the days until SQS deletes the messages.
 func (st *Stack) daysLeft() []awscloudwatch.IMetric {
 	var out []awscloudwatch.IMetric
 	for _, days := range telemetry.DaysLeft {

@@ -20,8 +20,8 @@ var hookCode string
 // decoding and answer, and changes nothing.
 const probe = `{"Service":"Amazon S3","Event":"s3:TestEvent"}`
 
-// newDeployment lets CodeDeploy move the alias live to a new version. A hook invokes the version first, since a
-// canary sees nothing at a job an hour. Then a tenth of the invocations goes to it for ten minutes, watched by an
+// newDeployment lets CodeDeploy move the alias live to a new version. A hook invokes the version first, because
+// a canary tests nothing at a job an hour. Then a tenth of the invocations goes to it for ten minutes, watched by an
 // alarm on its own errors, since other traffic must not roll it back.
 func newDeployment(st *Stack) {
 	version := st.worker.fn.CurrentVersion()
@@ -60,7 +60,8 @@ func newHook(st *Stack, version awslambda.Version) awslambda.Function {
 		LogGroupName: jsii.String("/aws/lambda/" + name), RemovalPolicy: awscdk.RemovalPolicy_DESTROY, Retention: awslogs.RetentionDays_ONE_MONTH,
 	})
 	logs.GrantWrite(role)
-	// CodeDeploy's group lets it report. Any version: a right to the new one alone might not have spread when the hook is called.
+	// The hook reports to CodeDeploy's group and may invoke any version: a right to the new version alone might not be in
+	// effect yet when the hook is called.
 	allow(role, []*string{jsii.String(*st.worker.fn.FunctionArn() + ":*")}, "lambda:InvokeFunction")
 	return awslambda.NewFunction(st.scope, jsii.String("Hook"), &awslambda.FunctionProps{
 		FunctionName: &name,

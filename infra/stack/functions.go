@@ -17,18 +17,18 @@ import (
 	"acklast/internal/topology"
 )
 
-// AliasLive is the worker's alias that both lanes feed. It names a version, so that what runs is the code
-// of a deployment, and a later one can be tried before it is moved.
+// AliasLive is the worker's alias that both lanes feed. It names a version, so the lanes run the code
+// of one deployment, and a later version can be tried before the alias moves.
 const AliasLive = "live"
 
-// function is a Lambda function with what is its own.
+// function is a Lambda function with its role and its log group.
 type function struct {
 	fn   awslambda.Function
 	role awsiam.Role
 	logs awslogs.LogGroup
 }
 
-// redriveFunction is the redrive function with its two doors.
+// redriveFunction is the redrive function with its two aliases.
 type redriveFunction struct {
 	function
 	operate, approve awslambda.Alias
@@ -72,8 +72,8 @@ func newRedrive(st *Stack) redriveFunction {
 		MemorySize:                   jsii.Number(s.Infra.RedriveMemoryMB),
 		Environment:                  pointers(variables),
 		ReservedConcurrentExecutions: optional(s.Infra.RedriveReserved),
-		// A request that was given up must not come back later: the caller asks for the status, and
-		// says it again if it still wants it.
+		// Lambda must not repeat a failed request later: the caller asks for the status, and makes the request
+		// again if it is still wanted.
 		RetryAttempts: jsii.Number(0),
 		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
 	})
@@ -93,7 +93,7 @@ func newRedrive(st *Stack) redriveFunction {
 	}
 }
 
-// newCensus asks the redrive function once a day to count what is isolated.
+// newCensus asks the redrive function once a day to count the isolated jobs.
 func newCensus(st *Stack) awsevents.Rule {
 	return awsevents.NewRule(st.scope, jsii.String("Census"), &awsevents.RuleProps{
 		Description: jsii.String("Counts what is isolated in " + st.props.Name + ", once a day"),
@@ -111,8 +111,8 @@ func newFunction(st *Stack, id, name string, code Code, props *awslambda.Functio
 			AssumedBy:   awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 			Description: jsii.String("What " + name + " may do"),
 		}),
-		// Its own log group: one that Lambda makes keeps everything for ever, and needs the right to
-		// make any.
+		// The stack makes the log group. Lambda would make one that keeps everything for ever, and the role would need the
+		// right to make any.
 		logs: awslogs.NewLogGroup(st.scope, jsii.String(id+"Logs"), &awslogs.LogGroupProps{
 			LogGroupName:  jsii.String("/aws/lambda/" + name),
 			RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
@@ -129,7 +129,7 @@ func newFunction(st *Stack, id, name string, code Code, props *awslambda.Functio
 	props.LogGroup = f.logs
 	props.LoggingFormat = awslambda.LoggingFormat_JSON
 	// Lambda drops lines below these levels. Metrics count as INFO, as does the report that ends every
-	// invocation, so the filter is never higher: the logger itself drops what is below the setting.
+	// invocation, so the filter is never higher than INFO: the logger itself drops the lines below the setting.
 	props.ApplicationLogLevelV2 = awslambda.ApplicationLogLevel(min(st.props.LogLevel, slog.LevelInfo).String())
 	props.SystemLogLevelV2 = awslambda.SystemLogLevel_INFO
 	props.Tracing = awslambda.Tracing_ACTIVE

@@ -47,8 +47,8 @@ func (st *Stack) AllowBucket(arn string) {
 	st.allowService("s3.amazonaws.com", arn, "aws:SourceAccount", *st.stack.Account())
 }
 
-// allowService lets a service send to the source queue on behalf of one more source. Without the condition, every
-// customer's topic, rule or bucket could. SQS allows few statements and conditions in a policy, so that a service has one.
+// allowService lets a service send to the source queue on behalf of one more source. Without the condition, topics, rules and
+// buckets of every AWS customer could send too. SQS allows few statements in a policy, so each service has one.
 func (st *Stack) allowService(service, sourceARN string, more ...string) {
 	s, known := st.services[service]
 	if !known {

@@ -35,7 +35,7 @@ func (p Props) kindTables() ([]acklast.Table, error) {
 	return all, errors.Join(errs...)
 }
 
-// kindGrants are what the kinds want the worker to be allowed.
+// kindGrants are the rights that the kinds need for the worker.
 func (p Props) kindGrants() ([]acklast.Grant, error) {
 	var all []acklast.Grant
 	var errs []error
@@ -64,7 +64,7 @@ func (p Props) kindGrants() ([]acklast.Grant, error) {
 	return all, errors.Join(errs...)
 }
 
-// grantKinds lets the worker do what its kinds need.
+// grantKinds gives the worker the rights of its kinds.
 func (st *Stack) grantKinds(role awsiam.IRole) {
 	grants, _ := st.props.kindGrants() // Validate has seen the error.
 	stack := st.stack
@@ -78,7 +78,7 @@ func (st *Stack) grantKinds(role awsiam.IRole) {
 	}
 }
 
-// readActions are what a kind's explanation of its own records needs.
+// readActions are the rights that a kind's explanation of its own records needs.
 var readActions = []string{"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}
 
 // grantExplanations lets the redrive function read the tables of the kinds, as far as the worker may read

@@ -22,7 +22,7 @@ func newMapping(st *Stack, id string, lane awssqs.Queue, concurrency int, paused
 	n := st.props.Numbers
 	props := &awslambda.EventSourceMappingProps{
 		Target: st.worker.live,
-		// Said in both cases: CloudFormation enables a mapping that it changes and that does not say.
+		// Set in both cases, because CloudFormation enables a changed mapping that does not set it.
 		Enabled:        jsii.Bool(!paused),
 		EventSourceArn: lane.QueueArn(),
 		BatchSize:      jsii.Number(n.BatchSize),

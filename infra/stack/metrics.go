@@ -11,8 +11,8 @@ import (
 )
 
 // Metrics that AWS keeps by itself. SQS reports a queue's every minute while it holds messages, and
-// for some hours after; a queue that stays empty and unused reports none, which is no reason for an
-// alarm.
+// for some hours after; a queue that stays empty and unused reports none, and no alarm may fire for
+// that.
 const (
 	sqsVisible    = "ApproximateNumberOfMessagesVisible"
 	sqsNotVisible = "ApproximateNumberOfMessagesNotVisible"
@@ -24,7 +24,7 @@ const (
 	lambdaErrors      = "Errors"
 	lambdaThrottles   = "Throttles"
 	lambdaDuration    = "Duration"
-	// Asynchronous events that Lambda gave up.
+	// Asynchronous events that Lambda dropped after its last try.
 	lambdaDropped     = "AsyncEventsDropped"
 	lambdaConcurrency = "ConcurrentExecutions"
 
@@ -35,10 +35,10 @@ const (
 	readThrottles  = "ReadThrottleEvents"
 	writeThrottles = "WriteThrottleEvents"
 
-	// Invocations of its targets that a rule gave up.
+	// Invocations that a rule dropped after its last try.
 	ruleFailed = "FailedInvocations"
 
-	// What became of schedules whose time had come: tries to send, inputs that went to the DLQ because the tries
+	// The results of schedules whose time had come: tries to send, inputs that went to the DLQ because the tries
 	// were used up, and inputs that could not be sent there either.
 	scheduleAttempts = "InvocationAttemptCount"
 	scheduleToDLQ    = "InvocationsSentToDeadLetterCount"
@@ -103,8 +103,8 @@ func expression(expr, label string, using map[string]awscloudwatch.IMetric) awsc
 	})
 }
 
-// isolated is everything on the DLQ. Also what somebody is looking at: a look must not clear an
-// alarm. What SQS moved by itself counts here, while NumberOfMessagesSent leaves it out.
+// isolated counts all messages of the DLQ, also received ones: an alarm must not return to OK because somebody looks.
+// NumberOfMessagesSent would leave out the messages that SQS moved by itself.
 func (st *Stack) isolated() awscloudwatch.MathExpression {
 	return expression("visible + in_flight", "isolated", map[string]awscloudwatch.IMetric{
 		"visible":   queueMetric(st.queues.dlq, sqsVisible, maximum, "visible"),

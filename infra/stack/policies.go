@@ -12,10 +12,10 @@ import (
 	"acklast/internal/topology"
 )
 
-// What each role may do, action by action. Nothing comes from a managed policy or from a grant
-// method of the CDK, which give more than is used.
+// The rights of each role, action by action. Managed policies and the CDK's grant methods give more rights than are
+// used, so none is used here.
 
-// grantWorker is what the worker does. It sends to the DLQ and can never read it.
+// grantWorker gives the worker its rights. The worker sends to the DLQ and can never read it.
 func (st *Stack) grantWorker(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	// Lambda's poller acts under the worker's role: it receives, deletes and asks for attributes. The
@@ -26,16 +26,16 @@ func (st *Stack) grantWorker(role awsiam.IRole) {
 	allow(role, on(q.source, q.recovery, q.dlq), "sqs:SendMessage")
 
 	// A transaction needs the right to each of its parts, and every write to an entry is an update,
-	// also the first. Nothing ever deletes an entry but its TTL.
+	// also the first. Only DynamoDB's TTL deletes an entry.
 	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
-	// Whether the run that brought a job back was revoked.
+	// The worker reads whether the run of a redriven job was revoked.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem")
 	st.grantScheduling(role)
 	st.grantKinds(role)
 	st.grantKey(role)
 }
 
-// grantRedrive is what the redrive function does. It writes no table of a kind.
+// grantRedrive gives the redrive function its rights. It writes no table of a kind.
 func (st *Stack) grantRedrive(role awsiam.IRole) {
 	q, t := st.queues, st.tables
 	allow(role, on(q.dlq), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")
@@ -47,8 +47,8 @@ func (st *Stack) grantRedrive(role awsiam.IRole) {
 	allow(role, tableARNs(t.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem")
 	// The census counts what is isolated.
 	allow(role, []*string{st.index()}, "dynamodb:Query")
-	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. Nothing
-	// deletes either.
+	// Plans, runs, lock and switch are put under a condition; the audit is written in batches. The
+	// function deletes neither.
 	allow(role, tableARNs(t.operations), "dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:BatchWriteItem")
 	// A discarded job is not to be sent any more.
 	allow(role, st.scheduleARNs(), "scheduler:DeleteSchedule")
@@ -64,16 +64,16 @@ func (st *Stack) grantKey(role awsiam.IRole) {
 	}
 }
 
-// keyActions are what queues and tables under a key ask for. SQS: GenerateDataKey to send, Decrypt to
+// keyActions are the rights that queues and tables under a key need. SQS: GenerateDataKey to send, Decrypt to
 // receive. DynamoDB asks for the rest on the caller's behalf.
 var keyActions = []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext",
 	"kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo", "kms:DescribeKey"}
 
-// policies are for people. Attach them to the roles of your organisation; nothing here makes one.
+// policies are for people. Attach them to the roles of your organisation; the stack makes no role for people.
 type policies struct{ operators, approvers, readOnly, senders, cancellers awsiam.ManagedPolicy }
 
 func newPolicies(st *Stack) policies {
-	// No names: those are an account's, and the same stack may live in two of its regions.
+	// The policies have no fixed names, because a name is unique in an account and the stack may live in two regions.
 	policy := func(id, description string, statements ...awsiam.PolicyStatement) awsiam.ManagedPolicy {
 		return awsiam.NewManagedPolicy(st.scope, &id, &awsiam.ManagedPolicyProps{
 			Description: &description, Statements: &statements,
@@ -91,8 +91,8 @@ func newPolicies(st *Stack) policies {
 
 func (st *Stack) operateStatements() []awsiam.PolicyStatement {
 	statements := append(st.readStatements(),
-		// The kill switch is thrown directly, so that no busy function is in its way. Its key alone: the table
-		// holds the approvals too.
+		// Operators throw the kill switch directly, so that a busy function cannot delay it. They may write its key only,
+		// because the table holds the approvals too.
 		awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 			Actions: jsii.Strings("dynamodb:UpdateItem"), Resources: pointer(tableARNs(st.tables.operations)),
 			Conditions: &map[string]any{"ForAllValues:StringEquals": map[string]any{"dynamodb:LeadingKeys": []string{redrive.SwitchKey}}},
@@ -132,12 +132,12 @@ func (st *Stack) cancelStatements() []awsiam.PolicyStatement {
 	statements := []awsiam.PolicyStatement{
 		statement(tableARNs(st.tables.ledger), "dynamodb:GetItem", "dynamodb:UpdateItem"),
 		statement(st.scheduleARNs(), "scheduler:DeleteSchedule"),
-		// The lines of cancelled jobs alone: the table holds the approvals too.
+		// Only the lines of cancelled jobs, because the table holds the approvals too.
 		awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 			Actions: jsii.Strings("dynamodb:UpdateItem"), Resources: pointer(tableARNs(st.tables.operations)),
 			Conditions: &map[string]any{"ForAllValues:StringLike": map[string]any{"dynamodb:LeadingKeys": []string{redrive.CancelKeys}}},
 		}),
-		// How long the stack keeps an entry is a setting of the worker's.
+		// The worker's settings say how long the stack keeps an entry.
 		statement([]*string{st.worker.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
 	}
 	if st.key != nil {

@@ -29,8 +29,8 @@ import (
 //   - StartMargin, HandoverMargin: the time left in an invocation below which no record is started, and
 //     the time kept for handing over results.
 //   - MaxAttempts, BackoffBase, BackoffCap, AttemptTime: the budget of a job's attempts.
-//   - HopDelay, MaxAhead: the longest hop of a job that waits for its time, and how far ahead a job may be due if no
-//     schedule can carry it.
+//   - HopDelay, MaxAhead: the longest hop of a job that waits for its time, and how far ahead a job may be due if it
+//     waits in hops.
 //   - ScheduleFrom, ScheduleAhead, ScheduleEarly: from how far ahead on a job is handed to EventBridge Scheduler, up
 //     to how far, and how long before its time it comes back.
 //   - LeftBackoffBase, LeftBackoffCap: the visibility timeout of a delivery that is left.
@@ -55,8 +55,8 @@ type Infra = topology.Infra
 //   - Timeout: set by New from Infra.
 //   - PauseMargin: the time at the end of an invocation in which no cohort starts.
 //   - ScanMessages, ScanBytes, ScanTime, EmptyReceives, ReceiveWait: bounds of one scan of the DLQ.
-//   - Hide, GoneAfter: how long a message that is held stays hidden, and for how long a run looks for one that
-//     it did not receive.
+//   - Hide, GoneAfter: how long a received message stays hidden, and for how long a run looks for a message that it
+//     did not receive.
 //   - MaxHidden, IdleReceives: how many messages a run of an open plan hides at a time, and after how many receives
 //     that bring nothing new one of its passes ends.
 //   - PlanExpiry, ApprovalAbove: until when a plan can run, and above how many jobs it needs an approval.
@@ -111,7 +111,7 @@ type Props struct {
 	KeepKey bool
 	// DeletionProtection refuses to delete the tables, until it is taken away again.
 	DeletionProtection bool
-	// DestroyData deletes queues and tables together with the stack. Otherwise they stay behind.
+	// DestroyData deletes queues and tables together with the stack. Otherwise they stay.
 	DestroyData bool
 
 	// AlarmEmail receives the alarms through a topic that New makes. AlarmTopicARNs are topics of yours
@@ -119,8 +119,8 @@ type Props struct {
 	AlarmEmail     string
 	AlarmTopicARNs []string
 
-	// Runbook is where the alarms' messages find their section: the address of a page with the headings of
-	// docs/runbook.md, which is the default.
+	// Runbook is the address of a page with the headings of docs/runbook.md, to which the alarms' messages refer. By
+	// default it is that file.
 	Runbook string
 
 	// Endpoint is the address of a local engine that the stack is deployed into. The outputs name it, so that
@@ -131,8 +131,8 @@ type Props struct {
 	// feeds the lane again. A pause by hand lasts until a deployment changes the lane's mapping.
 	PauseSource, PauseRecovery bool
 
-	// CheckedDeployment lets CodeDeploy move jobs to a new version of the worker: only if it answers a test event,
-	// first a tenth of them, and back if it fails. Otherwise a deployment moves all at once.
+	// CheckedDeployment lets CodeDeploy move jobs to a new version of the worker. If it answers a test event, it gets a tenth
+	// of them first, and then all. If it fails, the old version gets them again. By default a deployment moves all at once.
 	CheckedDeployment bool
 
 	// VPC places both functions in a VPC's private subnets; nil leaves them outside. They need a way to

@@ -20,7 +20,7 @@ func newQueues(st *Stack) queues {
 		awssqs.Queue_FromQueueArn(st.scope, jsii.String("RecoveryByName"), st.arn("sqs", names.RecoveryQueue)),
 	}
 	dlq := newQueue(st, "DLQ", names.DLQ, n.DLQRetention, &awssqs.QueueProps{
-		// What inspects the DLQ holds a message while it works on it, never longer than a lane does.
+		// The redrive function hides a message of the DLQ while it works on it, never longer than a lane does.
 		VisibilityTimeout: seconds(n.LaneVisibility),
 		RedriveAllowPolicy: &awssqs.RedriveAllowPolicy{
 			RedrivePermission: awssqs.RedrivePermission_BY_QUEUE, SourceQueues: &allowed,
@@ -30,7 +30,7 @@ func newQueues(st *Stack) queues {
 		return newQueue(st, id, name, n.LaneRetention, &awssqs.QueueProps{
 			VisibilityTimeout: seconds(n.LaneVisibility),
 			DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: dlq, MaxReceiveCount: jsii.Number(n.MaxReceiveCount)},
-			// Nobody may take a lane for a DLQ of theirs: its messages would be run as jobs.
+			// No other queue may use a lane as its DLQ, because the worker would run its messages as jobs.
 			RedriveAllowPolicy: &awssqs.RedriveAllowPolicy{RedrivePermission: awssqs.RedrivePermission_DENY_ALL},
 		})
 	}
@@ -41,7 +41,7 @@ func newQueues(st *Stack) queues {
 	}
 }
 
-// newQueue adds what all three have in common.
+// newQueue adds the settings that all three queues share.
 func newQueue(st *Stack, id, name string, retention time.Duration, props *awssqs.QueueProps) awssqs.Queue {
 	props.QueueName = &name
 	props.RetentionPeriod = seconds(retention)

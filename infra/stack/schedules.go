@@ -13,7 +13,7 @@ import (
 
 // schedules are the group that holds the schedules of jobs that are due far ahead, and the role under which they
 // send. Jobs that are acknowledged live there, so both exist whatever the settings say, and outlive the stack as the
-// queues do. The setting scheduleFrom only ends the making of new schedules.
+// queues do. The setting scheduleFrom only decides whether new schedules are made.
 type schedules struct {
 	group awsscheduler.CfnScheduleGroup
 	role  awsiam.Role
@@ -29,19 +29,19 @@ func newSchedules(st *Stack) schedules {
 	trusted := map[string]any{"StringEquals": map[string]any{
 		"aws:SourceAccount": st.stack.Account(), "aws:SourceArn": st.scheduleGroupARN(),
 	}}
-	// What cannot be sent goes to the DLQ under the same role.
+	// Scheduler moves inputs that it cannot send to the DLQ under the same role.
 	statements := []awsiam.PolicyStatement{statement(on(st.queues.recovery, st.queues.dlq), "sqs:SendMessage")}
 	if st.key != nil {
 		statements = append(statements, statement([]*string{st.key.KeyArn()}, "kms:Decrypt", "kms:GenerateDataKey"))
 	}
 	role := awsiam.NewRole(st.scope, jsii.String("SchedulerRole"), &awsiam.RoleProps{
-		// A role's name is the account's, and the same stack may live in two of its regions.
+		// A role's name is unique in an account, and the stack may live in two of its regions.
 		RoleName: jsii.String(names.SchedulerRole + "-" + *st.stack.Region()),
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
 			Conditions: &trusted,
 		}),
 		Description: jsii.String("Under which schedules of " + st.props.Name + " send jobs back"),
-		// A policy of its own would go with the stack, and leave a role that may send nothing.
+		// CloudFormation would delete a separate policy together with the stack, and the role that stays could send nothing.
 		InlinePolicies: &map[string]awsiam.PolicyDocument{
 			"send": awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}),
 		},
@@ -74,7 +74,7 @@ func (st *Stack) grantScheduling(role awsiam.IRole) {
 	}))
 }
 
-// scheduleEnvironment adds what the worker needs to know of schedules.
+// scheduleEnvironment adds the worker's variables about schedules.
 func (st *Stack) scheduleEnvironment(variables map[string]string) {
 	maps.Copy(variables, worker.ScheduleEnvironment(*st.schedules.role.RoleArn(), *st.queues.dlq.QueueArn()))
 }

@@ -84,8 +84,7 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	return st
 }
 
-// claimName refuses a second system of one name in a stack: CloudFormation would find out only while it
-// deploys.
+// claimName refuses a second system of one name in a stack. CloudFormation would refuse it only during the deployment.
 func (st *Stack) claimName() {
 	id := "acklast name " + st.props.Name
 	if st.stack.Node().TryFindChild(&id) != nil {
@@ -136,8 +135,8 @@ func (st *Stack) Alarms() map[string]awscloudwatch.Alarm { return maps.Clone(st.
 // Key encrypts queues and tables, or did so; nil unless Props.CustomerKey or Props.KeepKey.
 func (st *Stack) Key() awskms.Key { return st.key }
 
-// removal is what becomes of what holds data when the stack goes. A stack that could not be created
-// leaves nothing behind, so that the next try does not fail on names that exist.
+// removal is the removal policy of queues and tables. If the creation of the stack fails, CloudFormation deletes them in any
+// case, so that the next try does not fail on names that exist.
 func (st *Stack) removal() awscdk.RemovalPolicy {
 	if st.props.DestroyData {
 		return awscdk.RemovalPolicy_DESTROY

@@ -17,7 +17,8 @@ type action struct {
 	Title, Button string
 	// does says in sentences what will happen, and to what.
 	does func(form url.Values) []string
-	// request is what the redrive function is asked. do is for the actions that are more than that, or something else.
+	// request makes the request to the redrive function. An action that needs more than one request, or another service,
+	// has do instead.
 	request func(form url.Values) (redrive.Request, error)
 	do      func(ctx context.Context, stack Stack, form url.Values, by, reason string) (redrive.Response, error)
 	// command has the arguments of the command that does the same.
@@ -27,7 +28,7 @@ type action struct {
 	Asks  []field
 	// Plan says that the person has to see the plan before.
 	Plan bool
-	// Unrecorded says that no audit keeps it, so that nobody is asked for a name and a reason.
+	// Unrecorded says that no audit keeps it. Then a person gives no name and no reason.
 	Unrecorded bool
 	// next is the page that shows the result.
 	next func(form url.Values, resp redrive.Response) string
@@ -36,7 +37,7 @@ type action struct {
 // field is an input of an action.
 type field struct {
 	Name, Label, Hint string
-	// Text says that it takes a text of several lines, which has to be given.
+	// Text says that it takes a text of several lines, and is required.
 	Text bool
 }
 
@@ -169,7 +170,7 @@ func (a action) run(ctx context.Context, stack Stack, form url.Values, by, reaso
 	return stack.Ask(ctx, req)
 }
 
-// undone says what was not done, if anything was not.
+// undone returns a problem if some objects were left as they were. It names the first one, and why.
 func undone(results []redrive.Result) error {
 	var first redrive.Result
 	n := 0

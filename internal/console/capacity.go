@@ -16,7 +16,7 @@ import (
 // number is a field of the form for capacity. Its name is the command's flag.
 type number struct {
 	Name, Label string
-	// Hint is an example, or what an empty field stands for.
+	// Hint is an example, or the value for which an empty field stands.
 	Hint string
 	// Needed says that there is no plan without it.
 	Needed bool
@@ -41,7 +41,7 @@ func length(to func(*capacity.Input) *time.Duration) func(*capacity.Input, strin
 	return func(in *capacity.Input, text string) (err error) { *to(in), err = time.ParseDuration(text); return err }
 }
 
-// usual are the numbers of a plan for which nothing is given.
+// usual are the numbers of a plan for the fields that are empty.
 func usual() capacity.Input {
 	n := topology.Default()
 	return capacity.Input{Retries: n.MaxAttempts - 1, Batch: n.BatchSize, SourceCap: n.SourceConcurrency, RecoveryCap: n.RecoveryConcurrency}

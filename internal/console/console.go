@@ -29,7 +29,7 @@ import (
 
 // Stack is what the console shows and governs.
 type Stack interface {
-	// Place says where the stack is, and as whom the console asks.
+	// Place says where the stack is, and which identity the console has there.
 	Place(ctx context.Context) Place
 	// Ask makes a request of the redrive function. A refused request has Response.Refused set, with an error.
 	Ask(ctx context.Context, r redrive.Request) (redrive.Response, error)
@@ -40,7 +40,7 @@ type Stack interface {
 	// Cancel ends a job that has not run yet. If notBefore is not zero, the job stays cancelled until after that time.
 	// A refused request has Response.Refused set, with an error.
 	Cancel(ctx context.Context, key string, notBefore time.Time, by, reason string) (redrive.Response, error)
-	// SetLane says whether the worker receives from a lane.
+	// SetLane pauses a lane, or lets the worker receive from it again.
 	SetLane(ctx context.Context, lane job.Queue, running bool) error
 	// Measure reads what the stack tells about itself, with the rates of the window before now. It receives no message.
 	Measure(ctx context.Context, window time.Duration) (capacity.Measured, error)
@@ -58,7 +58,7 @@ type Place struct {
 	Stack string
 	// At is the address or the region.
 	At string
-	// Account and Caller are what AWS says, or why it does not.
+	// Account and Caller are those that AWS names. Otherwise Account is "unknown", and Caller the user of this machine.
 	Account, Caller string
 	// Skew says that the redrive function has another version; "" if it has the same, or has not answered yet.
 	Skew string
@@ -174,7 +174,7 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
 		if err := server.Shutdown(ending); err != nil {
-			return server.Close() // a page that does not end must not keep the command
+			return server.Close() // an open page must not keep the command running
 		}
 		return nil
 	}

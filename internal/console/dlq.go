@@ -71,8 +71,8 @@ func newerOf(jobs []ledger.IsolatedJob) string {
 		len(newer), len(jobs), newer[0].Key, newer[0].Newer, ledger.Format)
 }
 
-// indexed says whether a job matches those conditions that the index can check. The text of an error is compared with
-// its fingerprint, which is what the index keeps of it.
+// indexed says whether a job matches those conditions that the index can check. The index keeps an error's
+// fingerprint instead of its text, so the text is searched there.
 func indexed(f redrive.Filter, j ledger.IsolatedJob, now time.Time) bool {
 	in := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
 	age := now.Sub(j.At)
@@ -83,7 +83,7 @@ func indexed(f redrive.Filter, j ledger.IsolatedJob, now time.Time) bool {
 		(older == 0 || age > older) && (younger == 0 || age < younger)
 }
 
-// filterOf reads a selection from a form. It is nil-free: an empty form is a filter without conditions.
+// filterOf reads a selection from a form. An empty form gives a filter without conditions.
 func filterOf(q url.Values) (redrive.Filter, error) {
 	f := redrive.Filter{Kinds: words(q["kind"]), Keys: words(q["job"]), Subjects: words(q["subject"]), Messages: words(q["message"]), Fingerprints: words(q["fingerprint"]),
 		ErrorText: strings.TrimSpace(q.Get("error")), OlderThan: strings.TrimSpace(q.Get("older")), YoungerThan: strings.TrimSpace(q.Get("younger"))}
@@ -222,8 +222,8 @@ func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 // hidden stands for a value that is never shown.
 const hidden = "hidden"
 
-// payload is a body for a page: the job in it, with the fields hidden that its kind masks. If nobody knows what the
-// kind masks, nothing of the payload is shown.
+// payload is a body for a page: the job in it, with the fields hidden that its kind masks. If it is not known which
+// fields the kind masks, the payload stays hidden.
 func (s *Server) payload(ctx context.Context, body string) (shown string, masked []string, note string) {
 	e, err := job.Decode([]byte(body))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 const (
 	// sessionLife is how long a browser stays signed in.
 	sessionLife = 12 * time.Hour
-	// maxForm bounds a form, in bytes: the largest body of a message, of which a form may need three bytes for one.
+	// maxForm bounds a form, in bytes: the largest body of a message, each byte of which may need three in a form.
 	maxForm = 3*topology.MaxMessageBytes + 64<<10
 	// csrfField is the field of a form that has the session's token.
 	csrfField = "csrf"
@@ -88,10 +88,10 @@ func (g *guard) protected(next http.Handler) http.Handler {
 	})
 }
 
-// foreign says whether a request is not for this server, or not from its own pages.
+// foreign says whether a request is for another server, or comes from pages of another one.
 func (g *guard) foreign(r *http.Request) (problem, bool) {
 	if r.Host != g.address {
-		// Another name that leads here may belong to a site that wants the browser to think it is ours.
+		// Another site's name may resolve to this address, so that the browser takes that site's pages for ours.
 		return problem{http.StatusMisdirectedRequest, "This is another address", "The console answers at http://" + g.address + " only.",
 			"Open that address. Through SSH, forward the same port: ssh -L " + g.port() + ":" + g.address + " HOST."}, true
 	}
@@ -101,7 +101,7 @@ func (g *guard) foreign(r *http.Request) (problem, bool) {
 		return problem{http.StatusForbidden, "Refused: another site sent this", fmt.Sprintf("The request names the origin %q.", origin),
 			"Nothing was done. Use the console's own pages."}, true
 	}
-	// A page may lead here, such as one that shows the terminal with the link. It may not read from here.
+	// Another site's page may link to this one, such as a page that shows the terminal. It may not read from here.
 	site := r.Header.Get("Sec-Fetch-Site")
 	if own := site == "" || site == "same-origin" || site == "none"; !own && (!reads || r.Header.Get("Sec-Fetch-Mode") != "navigate") {
 		return problem{http.StatusForbidden, "Refused: another site sent this", fmt.Sprintf("The browser says that a %s page asks.", site),

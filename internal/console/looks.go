@@ -12,8 +12,8 @@ import (
 // maxLooks is how many answers about the DLQ are kept.
 const maxLooks = 20
 
-// look is an answer about the DLQ that a person asked for. It is kept, so that loading its page again receives
-// nothing.
+// look is an answer about the DLQ that a person asked for. It is kept, so that loading its page again does
+// not receive again.
 type look struct {
 	ID     string
 	At     time.Time
@@ -46,7 +46,7 @@ func (l *looks) get(id string) (look, bool) {
 	return find(l.list, id)
 }
 
-// see keeps what is known of a message.
+// see keeps an answer about one message.
 func (l *looks) see(id string, at time.Time, resp redrive.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

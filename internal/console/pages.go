@@ -30,7 +30,7 @@ type jobView struct {
 	Entry   ledger.Entry
 	Steps   []step
 	Picture picture
-	// Decidable says that the job waits for a decision, Cancellable that it has not begun.
+	// Decidable: the job waits for a decision. Cancellable: it has not begun.
 	Decidable, Cancellable bool
 }
 

@@ -56,7 +56,7 @@ func problemOf(err error) problem {
 	return problem{http.StatusBadGateway, "The stack did not answer", err.Error(), "Load the page again. If it stays so, \"acklast status\" may say more."}
 }
 
-// asked turns an answer of the redrive function into a problem, if it is one.
+// asked returns a problem if the redrive function refused the request, and otherwise err.
 func asked(resp redrive.Response, err error) error {
 	if err != nil && resp.Refused != "" {
 		return problem{http.StatusConflict, "It was refused", resp.Refused, "Nothing was changed."}
@@ -244,7 +244,7 @@ func (s *Server) fill(r *http.Request, p page) page {
 
 // show answers with a page.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
-	if sessionOf(r).csrf != "" { // whoever is not signed in learns nothing of the stack
+	if sessionOf(r).csrf != "" { // without a session, no page tells anything about the stack
 		p = s.fill(r, p)
 	}
 	body, err := render(name, p)

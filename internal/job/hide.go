@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What an error's text says in place of a masked value and of a whole payload.
+// The texts that replace a masked value and a whole payload in an error's text.
 const (
 	hiddenValue   = "(masked)"
 	hiddenPayload = "(payload)"

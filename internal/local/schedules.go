@@ -25,7 +25,7 @@ import (
 const (
 	// schedulesPath is where EventBridge Scheduler's API has the schedules.
 	schedulesPath = "/schedules"
-	// scheduleTick is how often what is due is looked for.
+	// scheduleTick is the pause between two looks for due schedules.
 	scheduleTick = 100 * time.Millisecond
 	// scheduleForm is the form of a one-time schedule's expression, in UTC.
 	scheduleForm = "at(2006-01-02T15:04:05)"
@@ -163,7 +163,7 @@ func (s *schedules) list(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, page)
 }
 
-// run fires what is due, until ctx ends.
+// run fires due schedules until ctx ends.
 func (s *schedules) run(ctx context.Context) {
 	tick := time.NewTicker(scheduleTick)
 	defer tick.Stop()

@@ -35,7 +35,7 @@ type Group struct {
 	Class job.Class `json:"class"`
 	Kind  string    `json:"kind"`
 	Cause job.Cause `json:"cause"`
-	// Fingerprint is the error without what differs from job to job.
+	// Fingerprint is the error without the parts that differ from job to job.
 	Fingerprint string    `json:"fingerprint,omitzero"`
 	Count       int       `json:"count"`
 	OldestAt    time.Time `json:"oldestAt"`
@@ -46,7 +46,7 @@ type Group struct {
 	Jobs []string `json:"jobs"`
 }
 
-// alike is what the jobs of a group have in common.
+// alike holds the fields that are equal for all jobs of a group.
 type alike struct {
 	class       job.Class
 	kind        string

@@ -1,8 +1,8 @@
 // Package overview reads what people want to see of a stack at one glance: its lanes and its DLQ, the isolated
 // jobs, pauses, the kill switch, the redrive's run, and how many deliveries had which outcome over time.
 //
-// It changes nothing. It never receives a message, because a receive hides the message from others and counts on
-// it: the isolated jobs come from the ledger's index, and the counts from the queues' attributes.
+// It changes nothing. It never receives a message, because a receive hides the message from others and raises
+// its receive count: the isolated jobs come from the ledger's index, and the counts from the queues' attributes.
 package overview
 
 import (

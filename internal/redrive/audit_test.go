@@ -74,9 +74,9 @@ func TestTheAuditOfARunHasEveryLine(t *testing.T) {
 				break
 			}
 		}
-		if count["intent"] != 40 || count["sent"] != 40 || count["ran"] != 1 {
-			t.Errorf("lines %v, want 40 intents, 40 sent and who ran it", count)
-		}
+		equal(t, count["intent"], 40, "the number of intents")
+		equal(t, count["sent"], 40, "the number of sent messages")
+		equal(t, count["ran"], 1, "the number of lines about who ran it")
 	})
 }
 

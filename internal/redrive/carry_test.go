@@ -99,9 +99,9 @@ func TestScanLimitsSayThatItIsAPart(t *testing.T) {
 			}
 			limit(b)
 			got := b.must(planOf(all))
-			if !strings.Contains(got.Plan.Partial, name) || got.Scan.Seen >= 100 || got.Scan.Holds != 100 {
-				t.Errorf("%s: %+v, partial %q", name, got.Scan, got.Plan.Partial)
-			}
+			contains(t, got.Plan.Partial, name, "the reason for a part")
+			within(t, got.Scan.Seen, 0, 99, "the number of seen messages")
+			equal(t, got.Scan.Holds, 100, "the number of messages on the DLQ")
 		})
 	}
 }
@@ -121,14 +121,21 @@ func TestUndeletedCopyIsNotSentAgain(t *testing.T) {
 			return nil, nil
 		}
 		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if first.State != redrive.Halted || first.Counts["sent-undeleted"] != 1 || b.on(job.DLQ) != 2 {
-			t.Fatalf("run %+v", first)
+		equal(t, first.State, redrive.Halted, "the first run's state")
+		equal(t, first.Counts["sent-undeleted"], 1, "the number of messages that were sent and not deleted")
+		equal(t, b.on(job.DLQ), 2, "the number of messages on the DLQ")
+		if t.Failed() {
+			t.FailNow()
 		}
 		b.fault = nil
 		time.Sleep(time.Hour) // until it is visible again
 		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
-		if second.Counts["sent"] != 1 || len(b.sentAt) != 1 || b.on(job.DLQ) != 1 || b.queues[job.DLQ][0].ID == id {
-			t.Errorf("%d sent, run %+v", len(b.sentAt), second)
+		equal(t, second.Counts["sent"], 1, "the run's count of sent messages")
+		equal(t, len(b.sentAt), 1, "the number of sent messages")
+		if b.on(job.DLQ) != 1 {
+			t.Errorf("%d messages are on the DLQ, want 1", b.on(job.DLQ))
+		} else {
+			equal(t, b.queues[job.DLQ][0].ID == id, false, "whether the sent message is still on the DLQ")
 		}
 	})
 }
@@ -144,9 +151,10 @@ func TestInFlightIsWaitingAndNotDrift(t *testing.T) {
 		plan := b.must(planOf(all)).Plan
 		b.queues[job.DLQ][3].visible = time.Now().Add(time.Hour)
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if got.State != redrive.Halted || got.Unseen != 1 || got.Counts["gone"] != 0 || got.Counts["sent"] != 11 {
-			t.Errorf("run %+v", got)
-		}
+		equal(t, got.State, redrive.Halted, "the run's state")
+		equal(t, got.Unseen, 1, "the number of unseen messages")
+		equal(t, got.Counts["gone"], 0, "the number of gone messages")
+		equal(t, got.Counts["sent"], 11, "the number of sent messages")
 		time.Sleep(time.Hour)
 		if got = b.must(redrive.Request{Action: "run", Run: plan.Run}).Run; got.State != redrive.Done || len(b.sentAt) != 12 {
 			t.Errorf("run %+v", got)
@@ -169,9 +177,9 @@ func TestScanOutlivesALostAnswer(t *testing.T) {
 			return nil, nil
 		}
 		got := b.must(planOf(all))
-		if got.Scan.Seen != 40 || got.Scan.Holds != 50 || got.Plan.Partial == "" {
-			t.Errorf("%+v, partial %q", got.Scan, got.Plan.Partial)
-		}
+		equal(t, got.Scan.Seen, 40, "the number of seen messages")
+		equal(t, got.Scan.Holds, 50, "the number of messages on the DLQ")
+		equal(t, got.Plan.Partial == "", false, "whether the plan hides that it is a part")
 		fails = 1000
 		if _, err := b.try(t.Context(), planOf(all)); err == nil {
 			t.Error("a queue that cannot be read is taken for an empty one")

@@ -33,9 +33,15 @@ func TestConfigIsReadBackAsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Numbers != numbers || c.Rules.MaxRedrives != 7 || c.Rules.Retention != settings.LedgerRetention || c.Names != topology.NamesOf("stack") ||
-		c.SourceURL != "s" || c.RecoveryURL != "r" || c.DLQURL != "d" || !reflect.DeepEqual(c.Guarded, []job.Class{job.Crashed, job.Ambiguous}) {
-		t.Errorf("%+v", c)
+	equal(t, c.Numbers, numbers, "the redrive's numbers")
+	equal(t, c.Rules.MaxRedrives, 7, "the limit of redrives")
+	equal(t, c.Rules.Retention, settings.LedgerRetention, "the ledger's retention")
+	equal(t, c.Names, topology.NamesOf("stack"), "the names")
+	equal(t, c.SourceURL, "s", "the source queue")
+	equal(t, c.RecoveryURL, "r", "the recovery queue")
+	equal(t, c.DLQURL, "d", "the DLQ")
+	if want := []job.Class{job.Crashed, job.Ambiguous}; !reflect.DeepEqual(c.Guarded, want) {
+		t.Errorf("guarded are %v, want %v", c.Guarded, want)
 	}
 	if c.Unqualified {
 		t.Error("what is deployed lets itself be invoked without an alias")

@@ -658,13 +658,20 @@ func TestAnApproverSeesThePlan(t *testing.T) {
 		if seen == nil {
 			t.Fatal("the plan cannot be read through the alias approve")
 		}
-		if len(seen.Groups) != 1 || seen.Groups[0].Count != 4 || len(seen.Groups[0].Samples) == 0 {
-			t.Errorf("groups %+v, want one of 4 with samples", seen.Groups)
+		if len(seen.Groups) != 1 {
+			t.Errorf("%d groups, want 1", len(seen.Groups))
+		} else {
+			equal(t, seen.Groups[0].Count, 4, "the group's count")
+			equal(t, len(seen.Groups[0].Samples) == 0, false, "whether the group has no sample")
 		}
 		d := seen.Drift
-		if d == nil || d.Final != 1 || d.Guarded != 1 || d.Redriven != 1 || d.Unread != 0 {
-			t.Errorf("drift %+v, want one final, one guarded, one redriven", d)
+		if d == nil {
+			t.Fatal("the plan tells no drift")
 		}
+		equal(t, d.Final, 1, "the number of final jobs")
+		equal(t, d.Guarded, 1, "the number of guarded jobs")
+		equal(t, d.Redriven, 1, "the number of redriven jobs")
+		equal(t, d.Unread, 0, "the number of unread jobs")
 	})
 }
 
@@ -748,8 +755,13 @@ func TestGroupsByFingerprint(t *testing.T) {
 		m.Memory.Fingerprint = job.Fingerprint(m.Memory.Error)
 	}
 	groups := b.must(redrive.Request{Action: "inspect"}).Groups
-	if len(groups) != 2 || groups[0].Count != 4 || groups[1].Count != 2 {
-		t.Fatalf("groups %+v, want 4 and 2", groups)
+	if len(groups) != 2 {
+		t.Fatalf("%d groups, want 2", len(groups))
+	}
+	equal(t, groups[0].Count, 4, "the first group's count")
+	equal(t, groups[1].Count, 2, "the second group's count")
+	if t.Failed() {
+		t.FailNow()
 	}
 	for name, f := range map[string]*redrive.Filter{
 		"by fingerprint": {Fingerprints: []string{groups[1].Fingerprint}},
@@ -942,13 +954,17 @@ func TestADeadRunIsListedAsInterrupted(t *testing.T) {
 		b.onSend, b.fault = nil, nil
 		time.Sleep(b.Numbers.LockLease)
 		listed := b.must(redrive.Request{Action: "status"}).Runs
-		if len(listed) != 1 || listed[0].State != redrive.Halted || listed[0].Code != redrive.HaltInterrupted {
-			t.Errorf("listed %+v, want one that was interrupted", listed)
+		if len(listed) != 1 {
+			t.Fatalf("%d runs are listed, want 1", len(listed))
 		}
+		equal(t, listed[0].State, redrive.Halted, "the listed run's state")
+		equal(t, listed[0].Code, redrive.HaltInterrupted, "the listed run's code")
 		st, err := (redrive.Operators{Table: table{b.world}}).Standing(t.Context(), time.Now())
-		if err != nil || st.Run == nil || st.Run.ID != plan.Run || st.Run.Code != redrive.HaltInterrupted {
-			t.Errorf("standing run is %+v, %v, want %s, interrupted", st.Run, err, plan.Run)
+		if err != nil || st.Run == nil {
+			t.Fatalf("standing run is %v, %v", st.Run, err)
 		}
+		equal(t, st.Run.ID, plan.Run, "the standing run")
+		equal(t, st.Run.Code, redrive.HaltInterrupted, "the standing run's code")
 	})
 }
 
@@ -1106,9 +1122,11 @@ func TestAnIsolatedJobIsNotForeign(t *testing.T) {
 	b.isolated("a", job.Rejected)
 	b.queues[job.DLQ][0].Memory = job.Memory{}
 	groups := b.must(redrive.Request{Action: "inspect"}).Groups
-	if len(groups) != 1 || groups[0].Class != job.Rejected || groups[0].Actions[redrive.Redrive] != 1 {
-		t.Errorf("groups %+v, want one rejected job to redrive", groups)
+	if len(groups) != 1 {
+		t.Fatalf("%d groups, want 1", len(groups))
 	}
+	equal(t, groups[0].Class, job.Rejected, "the group's class")
+	equal(t, groups[0].Actions[redrive.Redrive], 1, "the number to redrive")
 }
 
 // SQS moves a message without a word of why. Strikes under its id tell that it killed the worker: it is not decoded,

@@ -42,9 +42,11 @@ func TestPauseOfAKind(t *testing.T) {
 			t.Errorf("%s is paused too", k.Kind)
 		}
 	}
-	if told == nil || told.By != "ada" || told.Reason != "a wrong template" {
-		t.Errorf("told %+v", told)
+	if told == nil {
+		t.Fatal("the pause is not told")
 	}
+	equal(t, told.By, "ada", "the person who paused it")
+	equal(t, told.Reason, "a wrong template", "the reason")
 
 	b.must(redrive.Request{Action: "unpause", Kind: name, By: "bob", Reason: "mended"})
 	if got := paused(); len(got) != 0 {
@@ -78,9 +80,10 @@ func TestStanding(t *testing.T) {
 		}
 		return st
 	}
-	if st := standing(); st.Switch.On || st.Run != nil || len(st.Paused) != 0 {
-		t.Errorf("standing of a new stack is %+v", st)
-	}
+	fresh := standing()
+	equal(t, fresh.Switch.On, false, "whether a new stack's switch is on")
+	equal(t, fresh.Run, nil, "a new stack's run")
+	equal(t, len(fresh.Paused), 0, "the number of a new stack's pauses")
 	name := b.kinds.Names()[0]
 	b.must(redrive.Request{Action: "pause", Kind: name, By: "ada", Reason: "a wrong template"})
 	b.must(redrive.Request{Action: "stop", By: "grace", Reason: "incident"})
@@ -88,7 +91,9 @@ func TestStanding(t *testing.T) {
 	if st.Switch.By != "grace" || !st.Switch.On {
 		t.Errorf("switch is %+v, want on by grace", st.Switch)
 	}
-	if len(st.Paused) != 1 || st.Paused[0].Kind != name || st.Paused[0].Paused.Reason != "a wrong template" {
-		t.Errorf("paused are %+v, want %s", st.Paused, name)
+	if len(st.Paused) != 1 {
+		t.Fatalf("%d pauses, want 1", len(st.Paused))
 	}
+	equal(t, st.Paused[0].Kind, name, "the paused kind")
+	equal(t, st.Paused[0].Paused.Reason, "a wrong template", "the reason")
 }

@@ -79,8 +79,8 @@ func TestMendAndRun(t *testing.T) {
 		for _, line := range audit.Audit {
 			said[line.What] = true
 		}
-		if !said["original"] || !said["mended"] || !said["approved"] {
-			t.Errorf("the audit has %v, want the original, the mended body and the approval", said)
+		for _, what := range []redrive.Step{"original", "mended", "approved"} {
+			equal(t, said[what], true, "whether the audit has %q", what)
 		}
 	})
 }

@@ -148,9 +148,9 @@ func TestAnOpenPlanDoesNotEatItsOwnTail(t *testing.T) {
 		b.many(100)
 		got := b.runs(b.opened(all, 1000))
 		again := got.Endings[redrive.Again]
-		if got.State != redrive.Done || again == 0 || got.Endings[redrive.Succeeded] != 100-again {
-			t.Errorf("%s %s, endings %v", got.State, got.Why, got.Endings)
-		}
+		equal(t, got.State, redrive.Done, "the run's state")
+		equal(t, again == 0, false, "whether no job is isolated again")
+		equal(t, got.Endings[redrive.Succeeded], 100-again, "the number that succeeded")
 		if n := len(b.sentAt); n != 100 {
 			t.Errorf("%d sent, want each of the 100 once", n)
 		}
@@ -265,9 +265,9 @@ func TestAnOpenPlanRemovesCopiesAndFinalJobs(t *testing.T) {
 		b.put(job.DLQ, b.queues[job.DLQ][7].Message)
 		b.put(job.DLQ, job.Message{Body: `{"kind":"test","payload":{"id":"j0008","more":1}}`, Memory: job.Memory{Class: job.Rejected, Cause: job.CauseConflict, At: time.Now()}})
 		got := b.runs(b.opened(all, 100))
-		if got.State != redrive.Done || got.Endings[redrive.Succeeded] != 9 || got.Endings[redrive.Removed]+got.Endings[redrive.Copied] != 2 {
-			t.Errorf("%s %s, endings %v, want 9 succeeded and 2 removed", got.State, got.Why, got.Endings)
-		}
+		equal(t, got.State, redrive.Done, "the run's state")
+		equal(t, got.Endings[redrive.Succeeded], 9, "the number that succeeded")
+		equal(t, got.Endings[redrive.Removed]+got.Endings[redrive.Copied], 2, "the number of removed copies")
 		if n := b.on(job.DLQ); n != 1 {
 			t.Errorf("%d left on the DLQ, want the one in conflict", n)
 		}

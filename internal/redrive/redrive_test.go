@@ -34,8 +34,12 @@ func TestRunMovesWhatWasPlanned(t *testing.T) {
 		}
 		bad := b.malformed()
 		plan := b.must(planOf(all)).Plan
-		if plan.Selected != 31 || plan.Actions[redrive.Redrive] != 30 || plan.Actions[redrive.Never] != 1 || plan.Approval != "" {
-			t.Fatalf("plan %+v", plan)
+		equal(t, plan.Selected, 31, "the number of selected messages")
+		equal(t, plan.Actions[redrive.Redrive], 30, "the number to redrive")
+		equal(t, plan.Actions[redrive.Never], 1, "the number never to redrive")
+		equal(t, plan.Approval, "", "the plan's approval")
+		if t.Failed() {
+			t.FailNow()
 		}
 		if b.on(job.DLQ) != 31 || b.on(job.Recovery) != 0 {
 			t.Error("a plan moved something")
@@ -46,18 +50,22 @@ func TestRunMovesWhatWasPlanned(t *testing.T) {
 		}
 		for i := range 30 {
 			e := b.entry(fmt.Sprint("j", i))
-			if e.Status != ledger.Done || e.Redrives != 1 || e.Run != got.ID || effects[e.Key] != 1 {
-				t.Errorf("%+v, %d effects", e, effects[e.Key])
-			}
+			equal(t, e.Status, ledger.Done, "the status of %s", e.Key)
+			equal(t, e.Redrives, 1, "the generation of %s", e.Key)
+			equal(t, e.Run, got.ID, "the run of %s", e.Key)
+			equal(t, effects[e.Key], 1, "the number of effects of %s", e.Key)
 		}
-		if left := b.queues[job.DLQ]; len(left) != 1 || left[0].ID != bad || left[0].visible.After(time.Now()) {
-			t.Errorf("left on the DLQ: %+v", left)
+		if left := b.queues[job.DLQ]; len(left) != 1 {
+			t.Errorf("%d messages are left on the DLQ, want 1", len(left))
+		} else {
+			equal(t, left[0].ID, bad, "the message on the DLQ")
+			equal(t, left[0].visible.After(time.Now()), false, "whether it is hidden")
 		}
 		// A plan becomes one run: the second is told of the first.
 		again := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if again.ID != got.ID || again.State != redrive.Done || len(b.sentAt) != 30 {
-			t.Errorf("again %+v, %d sent", again, len(b.sentAt))
-		}
+		equal(t, again.ID, got.ID, "the plan's second run")
+		equal(t, again.State, redrive.Done, "its state")
+		equal(t, len(b.sentAt), 30, "the number of sent messages")
 		// A fresh process computes the status from the audit.
 		status := b.must(redrive.Request{Action: "status", Run: got.ID}).Run
 		if status.Counts["sent"] != 30 || len(status.Counts) != 1 {
@@ -82,13 +90,19 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 			t.Errorf("%+v", got.Run)
 		}
 		sent := b.queues[job.Recovery][0].Message
-		if sent.Body != want.Body || sent.Group != want.Group || sent.TraceHeader != want.TraceHeader || fmt.Sprint(sent.Attributes) != fmt.Sprint(want.Attributes) {
-			t.Errorf("sent %+v, want %+v", sent, want)
-		}
+		equal(t, sent.Body, want.Body, "the body")
+		equal(t, sent.Group, want.Group, "the group")
+		equal(t, sent.TraceHeader, want.TraceHeader, "the trace header")
+		equal(t, fmt.Sprint(sent.Attributes), fmt.Sprint(want.Attributes), "the attributes")
 		mem := sent.Memory
-		if mem.Redrives != 1 || mem.Run != got.Run.ID || mem.Cause != "" || mem.Class != "" || mem.Attempt != 3 || !mem.FirstSent.Equal(want.Memory.FirstSent) || mem.MessageID != "first" || mem.Opened.IsZero() {
-			t.Errorf("memory %+v", mem)
-		}
+		equal(t, mem.Redrives, 1, "the generation")
+		equal(t, mem.Run, got.Run.ID, "the run")
+		equal(t, mem.Cause, "", "the cause")
+		equal(t, mem.Class, "", "the class")
+		equal(t, mem.Attempt, 3, "the number of attempts")
+		equal(t, mem.FirstSent.UTC(), want.Memory.FirstSent.UTC(), "the time of the first sending")
+		equal(t, mem.MessageID, "first", "the first message's id")
+		equal(t, mem.Opened.IsZero(), false, "whether the time of the opening is missing")
 	})
 }
 
@@ -101,8 +115,12 @@ func TestOneByIDLeavesTheOthers(t *testing.T) {
 			b.isolated(fmt.Sprint("other", i), job.Rejected)
 		}
 		got := b.must(redrive.Request{Action: "run", Message: id, By: "ada", Reason: "record supplied"})
-		if got.Run.State != redrive.Done || b.on(job.DLQ) != 200 || len(b.sentAt) != 1 || b.entry("wanted").Status != ledger.Done {
-			t.Fatalf("%+v, DLQ %d", got.Run, b.on(job.DLQ))
+		equal(t, got.Run.State, redrive.Done, "the run's state")
+		equal(t, b.on(job.DLQ), 200, "the number of messages on the DLQ")
+		equal(t, len(b.sentAt), 1, "the number of sent messages")
+		equal(t, b.entry("wanted").Status, ledger.Done, "the job's status")
+		if t.Failed() {
+			t.FailNow()
 		}
 		for _, m := range b.queues[job.DLQ] {
 			if m.visible.After(time.Now()) {
@@ -179,9 +197,9 @@ func TestSamplesStopTheRun(t *testing.T) {
 		}
 		b.Numbers.ApprovalAbove = 1000
 		got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
-		if got.State != redrive.Halted || !strings.Contains(got.Why, "did not succeed") || len(b.sentAt) > 400 {
-			t.Errorf("%d sent, run %+v", len(b.sentAt), got.Why)
-		}
+		equal(t, got.State, redrive.Halted, "the run's state")
+		contains(t, got.Why, "did not succeed", "the reason")
+		within(t, len(b.sentAt), 0, 400, "the number of sent messages")
 	})
 }
 
@@ -216,8 +234,11 @@ func TestKillSwitch(t *testing.T) {
 					}
 				}
 				got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-				if got.State != redrive.Halted || !strings.Contains(got.Why, "kill switch") || cohorts != 3 {
-					t.Fatalf("%d cohorts, run %+v", cohorts, got)
+				equal(t, got.State, redrive.Halted, "the run's state")
+				contains(t, got.Why, "kill switch", "the reason")
+				equal(t, cohorts, 3, "the number of cohorts")
+				if t.Failed() {
+					t.FailNow()
 				}
 				sent := len(b.sentAt)
 				b.refused(redrive.Request{Action: "run", Run: got.ID}, "kill switch")
@@ -350,8 +371,10 @@ func TestPausesBeforeTheTimeout(t *testing.T) {
 			return got
 		}
 		got := invocation(redrive.Request{Action: "run", Plan: id})
-		if got.State != redrive.Halted || got.Counts["sent"] < 30 || got.Counts["sent"] > 50 {
-			t.Fatalf("run %+v", got)
+		equal(t, got.State, redrive.Halted, "the run's state")
+		within(t, got.Counts["sent"], 30, 50, "the number of sent messages")
+		if t.Failed() {
+			t.FailNow()
 		}
 		for _, m := range b.queues[job.DLQ] {
 			if m.visible.After(time.Now()) {
@@ -362,9 +385,9 @@ func TestPausesBeforeTheTimeout(t *testing.T) {
 		for ; got.State == redrive.Halted && rounds < 10; rounds++ {
 			got = invocation(redrive.Request{Action: "run", Run: got.ID})
 		}
-		if got.State != redrive.Done || got.Counts["sent"] != 100 || len(b.sentAt) != 100 {
-			t.Errorf("after %d rounds: %+v, %d sent", rounds, got, len(b.sentAt))
-		}
+		equal(t, got.State, redrive.Done, "the run's state after %d rounds", rounds)
+		equal(t, got.Counts["sent"], 100, "the run's count of sent messages")
+		equal(t, len(b.sentAt), 100, "the number of sent messages")
 	})
 }
 
@@ -384,9 +407,10 @@ func TestSecondRunOfAnActiveRunIsOnlyTold(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for _, r := range []redrive.Request{{Action: "run", Plan: plan.ID}, {Action: "run", Run: plan.Run}} {
 			began := time.Now()
-			if got := b.must(r).Run; got.State != redrive.Active || got.ID != plan.Run || time.Since(began) > time.Second {
-				t.Errorf("%+v", got)
-			}
+			got := b.must(r).Run
+			equal(t, got.State, redrive.Active, "the run's state")
+			equal(t, got.ID, plan.Run, "the run")
+			equal(t, time.Since(began) > time.Second, false, "whether the answer took more than a second")
 		}
 		b.refused(redrive.Request{Action: "run", Plan: other.ID}, "one run at a time")
 		if got := <-done; got.State != redrive.Done || len(b.sentAt) != 50 {
@@ -612,9 +636,9 @@ func TestDrift(t *testing.T) {
 		if got.State != redrive.Done || fmt.Sprint(got.Counts) != fmt.Sprint(want) {
 			t.Errorf("run %+v, want counts %v", got, want)
 		}
-		if len(effects) != 1 || b.on(job.DLQ) != 2 || b.entry("again").Redrives != 2 {
-			t.Errorf("effects %v, DLQ %d", effects, b.on(job.DLQ))
-		}
+		equal(t, len(effects), 1, "the number of effects")
+		equal(t, b.on(job.DLQ), 2, "the number of messages on the DLQ")
+		equal(t, b.entry("again").Redrives, 2, "the generation")
 	})
 }
 
@@ -667,11 +691,17 @@ func TestDiscard(t *testing.T) {
 		if fmt.Sprint(results) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", results, want)
 		}
-		if e := b.entry("a"); e.Status != ledger.Terminal || e.Outcome != "discarded" || e.TTL.IsZero() {
-			t.Errorf("entry %+v", e)
-		}
-		if e := b.entry("b"); e.Status != ledger.Terminal || len(e.Decisions) != 1 || e.Decisions[0].What != ledger.Drop || e.Decisions[0].By != "ada" {
-			t.Errorf("the ambiguous job is %s with decisions %+v, want ada's to drop it", e.Status, e.Decisions)
+		discarded := b.entry("a")
+		equal(t, discarded.Status, ledger.Terminal, "the status of a")
+		equal(t, discarded.Outcome, "discarded", "the outcome of a")
+		equal(t, discarded.TTL.IsZero(), false, "whether the TTL of a is missing")
+		decided := b.entry("b")
+		equal(t, decided.Status, ledger.Terminal, "the status of b")
+		if len(decided.Decisions) != 1 {
+			t.Errorf("%d decisions on b, want 1", len(decided.Decisions))
+		} else {
+			equal(t, decided.Decisions[0].What, ledger.Drop, "the decision on b")
+			equal(t, decided.Decisions[0].By, "ada", "the person who decided b")
 		}
 		if b.on(job.DLQ) != 1 {
 			t.Errorf("%d left", b.on(job.DLQ))
@@ -749,9 +779,9 @@ func TestForbiddenSendAborts(t *testing.T) {
 				return refusing.Send(t.Context(), job.Recovery, []lanes.Move{{Message: m}})[0]
 			}
 			got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
-			if got.State != redrive.Halted || !strings.Contains(got.Why, says) || b.on(job.DLQ) != 20 {
-				t.Errorf("%s: %+v, DLQ %d", code, got, b.on(job.DLQ))
-			}
+			equal(t, got.State, redrive.Halted, "%s: the run's state", code)
+			contains(t, got.Why, says, "%s: the reason", code)
+			equal(t, b.on(job.DLQ), 20, "%s: the number of messages on the DLQ", code)
 			// Allowed now, a new plan finds the entries open and does not count them again.
 			b.sendErr, b.run = nil, completes(map[string]int{})
 			run := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID}).Run
@@ -826,9 +856,9 @@ func randomFailures(t *testing.T, seed uint64) {
 	b.fault, b.half = nil, nil
 	for i := range jobs {
 		e := b.entry(fmt.Sprint("j", i))
-		if e.Status != ledger.Done || effects[e.Key] != 1 || e.Redrives != 1 {
-			t.Errorf("seed %d: %d effects, %+v", seed, effects[e.Key], e)
-		}
+		equal(t, e.Status, ledger.Done, "seed %d: the status of %s", seed, e.Key)
+		equal(t, effects[e.Key], 1, "seed %d: the number of effects of %s", seed, e.Key)
+		equal(t, e.Redrives, 1, "seed %d: the generation of %s", seed, e.Key)
 	}
 	// What is left are the malformed one, and copies of what is final.
 	found := false
@@ -859,8 +889,14 @@ func TestSamplesInEvents(t *testing.T) {
 		b := newBench(t)
 		b.isolated("a", job.Ambiguous)
 		got, err := b.Handle(t.Context(), raw)
-		if err != nil || got.Action != req.Action || strings.Contains(got.Refused, "none of") || strings.Contains(got.Refused, "not readable") || strings.Contains(got.Refused, "needs a name") {
-			t.Errorf("%s: %+v, %v", file, got, err)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		equal(t, got.Action, req.Action, "%s: the action of the answer", file)
+		for _, refusal := range []string{"none of", "not readable", "needs a name"} {
+			if strings.Contains(got.Refused, refusal) {
+				t.Errorf("%s is refused: %s", file, got.Refused)
+			}
 		}
 	}
 	for _, action := range redrive.Actions() {
@@ -890,9 +926,9 @@ func TestDuplicatesStopTheRun(t *testing.T) {
 			}
 		}
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if got.State != redrive.Halted || !strings.Contains(got.Why, "final already") || got.Counts["removed"] > 30 {
-			t.Errorf("run %+v", got)
-		}
+		equal(t, got.State, redrive.Halted, "the run's state")
+		contains(t, got.Why, "final already", "the reason")
+		within(t, got.Counts["removed"], 0, 30, "the number of removed messages")
 		// Whoever continues it knows that. What was found before is no reason to halt again, so the run comes to its end.
 		for got.State == redrive.Halted {
 			removed := got.Counts["removed"]
@@ -919,9 +955,10 @@ func TestChangedPlanDoesNotRun(t *testing.T) {
 		}
 		b.docs[part] = r
 		got := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if got.State != redrive.Halted || !strings.Contains(got.Why, "digest") || len(b.sentAt) != 0 || b.on(job.DLQ) != 1 {
-			t.Errorf("run %+v", got)
-		}
+		equal(t, got.State, redrive.Halted, "the run's state")
+		contains(t, got.Why, "digest", "the reason")
+		equal(t, len(b.sentAt), 0, "the number of sent messages")
+		equal(t, b.on(job.DLQ), 1, "the number of messages on the DLQ")
 	})
 }
 
@@ -955,9 +992,10 @@ func TestConvictedJobsAreJoinedByTheirKey(t *testing.T) {
 			t.Fatalf("%d effects, run %+v", len(effects), run)
 		}
 		for i := range 8 {
-			if e := b.entries[key(fmt.Sprint("j", i))]; e.Redrives != 1 || e.Run != plan.Run || e.Status != ledger.Done {
-				t.Errorf("entry %+v", e)
-			}
+			e := b.entries[key(fmt.Sprint("j", i))]
+			equal(t, e.Redrives, 1, "the generation of %s", e.Key)
+			equal(t, e.Run, plan.Run, "the run of %s", e.Key)
+			equal(t, e.Status, ledger.Done, "the status of %s", e.Key)
 		}
 	})
 }
@@ -973,9 +1011,10 @@ func TestAForgedKeyOpensNothing(t *testing.T) {
 		plan := b.must(planOf(&redrive.Filter{Classes: []job.Class{job.Crashed}})).Plan
 		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "trying"})
 		b.must(redrive.Request{Action: "run", Plan: plan.ID})
-		if e := b.entries[key("victim")]; e.Status != ledger.Isolated || e.Redrives != 0 || e.Version != 1 {
-			t.Errorf("entry %+v", e)
-		}
+		victim := b.entries[key("victim")]
+		equal(t, victim.Status, ledger.Isolated, "the victim's status")
+		equal(t, victim.Redrives, 0, "the victim's generation")
+		equal(t, victim.Version, 1, "the victim's version")
 		if len(b.sentAt) != 1 {
 			t.Errorf("%d sent, want the message itself, without an entry", len(b.sentAt))
 		}
@@ -999,8 +1038,11 @@ func TestConvictedJobs(t *testing.T) {
 		}
 		b.must(redrive.Request{Action: "approve", Plan: plan.ID, By: "grace", Reason: "the new worker survives it"})
 		first := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
-		if first.State != redrive.Halted || !strings.Contains(first.Why, "look at the worker's errors") || len(b.sentAt) != b.Numbers.Canary {
-			t.Fatalf("%d sent, run %+v", len(b.sentAt), first)
+		equal(t, first.State, redrive.Halted, "the first run's state")
+		contains(t, first.Why, "look at the worker's errors", "the reason")
+		equal(t, len(b.sentAt), b.Numbers.Canary, "the number of sent messages")
+		if t.Failed() {
+			t.FailNow()
 		}
 		second := b.must(redrive.Request{Action: "run", Run: plan.Run}).Run
 		if second.State != redrive.Done || len(b.sentAt) != 8 {

@@ -40,8 +40,13 @@ func TestPutReplacesTheVersionItWasMadeFrom(t *testing.T) {
 	store, _ := newStore(t)
 	ctx := t.Context()
 	absent, err := store.Get(ctx, "run#1", "run")
-	if err != nil || absent.Version != 0 || absent.PK != "run#1" {
-		t.Fatalf("absent: %+v, %v", absent, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, absent.Version, 0, "the version of an absent document")
+	equal(t, absent.PK, "run#1", "its key")
+	if t.Failed() {
+		t.FailNow()
 	}
 	absent.Doc, absent.TTL = []byte(`{"a":"ü\n"}`), time.Now().Add(time.Hour)
 	first, err := store.Put(ctx, absent)
@@ -59,9 +64,12 @@ func TestPutReplacesTheVersionItWasMadeFrom(t *testing.T) {
 	if _, err := store.Put(ctx, first); !errors.Is(err, redrive.ErrChanged) {
 		t.Errorf("a stale version was written: %v", err)
 	}
-	if got, err := store.Get(ctx, "run#1", "run"); err != nil || string(got.Doc) != `{"b":2}` || got.Version != 2 {
-		t.Errorf("%+v, %v", got, err)
+	last, err := store.Get(ctx, "run#1", "run")
+	if err != nil {
+		t.Fatal(err)
 	}
+	equal(t, string(last.Doc), `{"b":2}`, "the document")
+	equal(t, last.Version, 2, "its version")
 }
 
 func TestOneOfManyTakesTheLock(t *testing.T) {
@@ -90,9 +98,11 @@ func TestPutKnowsItsOwnWrite(t *testing.T) {
 	store, proxy := newStore(t)
 	proxy.Add(faults.Rule{Operation: "PutItem", Times: 1, Fault: faults.DropAnswer()})
 	got, err := store.Put(t.Context(), redrive.Record{PK: "switch", SK: "switch", Doc: []byte(`{}`)})
-	if err != nil || got.Version != 1 || proxy.Calls()["PutItem"] != 2 {
-		t.Errorf("%+v, %v, calls %v", got, err, proxy.Calls())
+	if err != nil {
+		t.Fatal(err)
 	}
+	equal(t, got.Version, 1, "the version")
+	equal(t, proxy.Calls()["PutItem"], 2, "the number of calls")
 }
 
 func TestAppendAndQuery(t *testing.T) {
@@ -110,13 +120,22 @@ func TestAppendAndQuery(t *testing.T) {
 	}
 	var got []string
 	each := func(r redrive.Record) error { got = append(got, r.SK+"="+string(r.Doc)); return nil }
-	if err := store.Query(t.Context(), "audit#r#1", "", each); err != nil || len(got) != 60 || got[0] != "m-000#1=0" || got[59] != "m-059#1=59" {
-		t.Errorf("%d: %v, %v", len(got), got, err)
+	if err := store.Query(t.Context(), "audit#r#1", "", each); err != nil {
+		t.Error(err)
 	}
+	if len(got) != 60 {
+		t.Fatalf("%d records, want 60", len(got))
+	}
+	equal(t, got[0], "m-000#1=0", "the first record")
+	equal(t, got[59], "m-059#1=59", "the last record")
 	got = nil
-	if err := store.QueryAfter(t.Context(), "audit#r#1", "m-056#1", each); err != nil || len(got) != 3 || got[0] != "m-057#1=57" {
-		t.Errorf("after m-056#1: %q, %v, want the three that follow", got, err)
+	if err := store.QueryAfter(t.Context(), "audit#r#1", "m-056#1", each); err != nil {
+		t.Error(err)
 	}
+	if len(got) != 3 {
+		t.Fatalf("%d records after m-056#1, want 3", len(got))
+	}
+	equal(t, got[0], "m-057#1=57", "the first record after m-056#1")
 	got = nil
 	if err := store.Query(t.Context(), "audit#r#1", "m-01", each); err != nil || len(got) != 10 {
 		t.Errorf("%v, %v", got, err)

@@ -99,16 +99,17 @@ func TestAHostileMessageHarmsOnlyItsOwnJob(t *testing.T) {
 			if failed, err := b.handle(r, b.record("m2", strings.ReplaceAll(`{"kind":"test","payload":{"ID":"innocent"}}`, "\n", ""))); err != nil || slices.Contains(failed, "m2") {
 				t.Errorf("%s, %.40q: left %v, %v", name, forged, failed, err)
 			}
-			if e := b.ledger.entries["test/innocent"]; e.Status != ledger.Done || e.Attempts != before.Attempts || e.Redrives != 0 {
-				t.Errorf("%s, %.40q: the job beside it is %+v", name, forged, e)
-			}
+			innocent := b.ledger.entries["test/innocent"]
+			equal(t, innocent.Status, ledger.Done, "%s, %.40q: the status of the job beside it", name, forged)
+			equal(t, innocent.Attempts, before.Attempts, "%s, %.40q: its attempts", name, forged)
+			equal(t, innocent.Redrives, 0, "%s, %.40q: its generation", name, forged)
 			for key, e := range b.ledger.entries {
 				if kind, _ := job.KindOf(key); !slices.Contains(kinds, kind) || strings.ContainsFunc(key, unicode.IsControl) {
 					t.Errorf("%s, %.40q: an entry has the key %q", name, forged, key)
 				}
-				if e.Redrives != 0 || e.Run != "" || e.Attempts > 1 {
-					t.Errorf("%s, %.40q: the attribute gained %+v", name, forged, e)
-				}
+				equal(t, e.Redrives, 0, "%s, %.40q: the generation", name, forged)
+				equal(t, e.Run, "", "%s, %.40q: the run", name, forged)
+				equal(t, e.Attempts > 1, false, "%s, %.40q: whether the attribute gained an attempt", name, forged)
 			}
 			if n := len(b.wires.sent[job.Source]) + len(b.wires.sent[job.Recovery]) + len(b.wires.sent[job.DLQ]); n > 1 {
 				t.Errorf("%s, %.40q: %d moves of one message", name, forged, n)

@@ -33,7 +33,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// Options say what else there is to run a module's functions. The zero value will do for a kind that reads
+// Options are for the functions of a module. The zero value is enough for a kind that reads
 // no variable.
 type Options struct {
 	// Environment are the variables that the kinds read. Nothing of the test's own environment reaches a
@@ -61,7 +61,7 @@ type Stack struct {
 var started atomic.Int64
 
 // Start builds the functions of the module that the folder lies in, and runs them until the test ends. The
-// first build of a module takes about a minute. What the functions log becomes the test's output.
+// first build of a module takes about a minute. The functions' logs become the test's output.
 func Start(t testing.TB, module string, options ...func(*Options)) *Stack {
 	t.Helper()
 	o := Options{Patience: time.Minute}
