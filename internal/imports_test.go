@@ -40,7 +40,7 @@ var mayUse = map[string][]string{
 	"internal/local":                                 {"internal/local/", "internal/demo", "internal/demo/", "cmd/", "infra/stack/stacktest"},
 	"internal/local/faults":                          {"internal/demo"},
 	"internal/local/fakeprovider":                    {"internal/demo", "internal/local", "cmd/"},
-	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/stack/stacktest"},
+	"internal/dynamo":                                {".", "internal/redrive", "internal/local", "internal/demo", "cmd/", "infra/restore", "infra/stack/stacktest"},
 	"internal/lanes":                                 {".", "internal/worker", "internal/redrive", "internal/overview", "internal/demo", "cmd/"},
 	"internal/schedule":                              {".", "internal/worker", "internal/redrive", "cmd/", "infra/teardown"},
 	"internal/telemetry":                             {".", "internal/worker", "internal/redrive", "internal/overview", "internal/local", "internal/demo", "cmd/", "infra/"},

@@ -1,10 +1,11 @@
 // Replays AWS calls against the policies of a synthesised template. Every call must be allowed, and every action
-// of every statement must be used by some call.
+// of every statement must be used by some call. Statements on queues, topics, keys, functions and roles count too.
 //
 // usage: node check.mjs CALLS TEMPLATE [SETTING ...]
 //
 // CALLS is what the tests recorded, one JSON object a line. implied.json adds the calls that nobody sees: those
-// that AWS makes under our roles, and those of the console. SETTING names what the template was made with.
+// that AWS makes under our roles or for itself, and those of the console. SETTING names what the template was made with.
+// An entry of it with "denied" is a call that must not be allowed.
 import { readFileSync } from "node:fs";
 import { runSimulation } from "@cloud-copilot/iam-simulate";
 import { Template, account, arn } from "./template.mjs";
@@ -19,58 +20,86 @@ const commands = json(here("commands.json"));
 // What is not as it should be on purpose, each with its reason.
 const exceptions = json(here("exceptions.json"));
 
+// What implied.json calls by the only resource of its type, since its name is CloudFormation's to choose.
+const only = { KEY: "AWS::KMS::Key", TOPIC: "AWS::SNS::Topic", RULE: "AWS::Events::Rule" };
 const service = (action) => action.split(":")[0];
 const arnOf = (action, resource) => {
 	if (resource === "*") return "*";
-	if (resource === "KEY") return template.arnOf(template.of("AWS::KMS::Key")[0][0]);
-	if (resource === "TOPIC") return template.arnOf(template.of("AWS::SNS::Topic")[0][0]);
+	if (resource in only) return template.arnOf(template.one(only[resource]));
+	if (resource.startsWith("ROLE:")) return template.arnOf(template.roles().get(resource.slice(5)));
 	if (resource.startsWith("GLOBAL:")) return `arn:aws:${service(action)}::${account}:${resource.slice(7)}`;
 	return arn(service(action), resource);
 };
 
 const recorded = readFileSync(callsFile, "utf8").trim().split("\n").map((line) => JSON.parse(line));
 const implied = json(here("implied.json"))
-	.filter((entry) => !entry.settings || entry.settings.some((one) => settings.includes(one)))
+	.filter((entry) => !entry.settings || entry.settings.every((one) => settings.includes(one)))
 	.flatMap((entry) => entry.calls.map((call) => {
 		const [action, resource] = call.split(" ");
-		return { principal: entry.principal, action, resource, context: entry.context };
+		return { principal: entry.principal, action, resource, context: entry.context, denied: entry.denied };
 	}));
 const calls = [...new Map([...recorded, ...implied].map((call) => [JSON.stringify(call), call])).values()];
 
-// grants are the statements that somebody has: a function's, or those of a command's policies.
+// grants are the statements that somebody has: a role's, those of a command's policies, or a resource's own.
 const all = new Map(); // name → its statements
+const roles = template.roles();
+const isService = (principal) => principal.endsWith(".amazonaws.com");
 const sourcesOf = (principal) => {
-	if (principal === "worker" || principal === "redrive") return [[principal]];
-	if (principal.endsWith(".amazonaws.com")) return [[]];
+	if (roles.has(principal)) return [[principal]];
+	if (isService(principal)) return [[]];
 	if (!(principal in commands)) throw new Error(`commands.json does not say which policies "${principal}" needs`);
 	return commands[principal];
 };
-const statementsOf = (source) => {
-	if (!all.has(source)) {
-		const isFunction = source === "worker" || source === "redrive";
-		const list = isFunction ? template.ofFunction(`acklast-${source}`) : template.ofPeople(source);
-		all.set(source, list.map((statement) => ({ statement, used: new Set() })));
+const add = (name, statements) => all.set(name, statements.map((statement) => ({ statement, used: new Set() })));
+for (const name of roles.keys()) {
+	const { statements, managed } = template.ofRole(name);
+	for (const policy of managed) {
+		if (!exceptions.managed[`${name} ${policy}`]) throw new Error(`the role ${name} has the policy ${policy}, which is not read`);
 	}
-	return all.get(source);
-};
-for (const name of ["worker", "redrive", ...template.people()]) statementsOf(name);
+	add(name, statements);
+}
+for (const name of template.people()) add(name, template.ofPeople(name));
+const ownOf = (resource) => all.get(`the policy on ${resource}`) ?? [];
+for (const [resource, statements] of template.onResources()) add(`the policy on ${resource}`, statements);
 
-const allowed = async (principal, call, statements) => {
+const document = (statements) => ({ Version: "2012-10-17", Statement: statements });
+const allowed = async (call, statements, own, secure = "true") => {
 	const resource = arnOf(call.action, call.resource);
+	const sourceArn = call.context?.["aws:SourceArn"];
 	const result = await runSimulation({
 		request: {
-			principal: principal.endsWith(".amazonaws.com") ? principal : `arn:aws:iam::${account}:role/${principal.replaceAll(" ", "-")}`,
+			principal: isService(call.principal) ? call.principal : `arn:aws:iam::${account}:role/${call.principal.replaceAll(" ", "-")}`,
 			action: call.action,
 			resource: { resource, accountId: account },
-			contextVariables: { "aws:SecureTransport": "true", ...call.context },
+			contextVariables: {
+				"aws:SecureTransport": secure, ...call.context, ...(sourceArn in only ? { "aws:SourceArn": arnOf("", sourceArn) } : {}),
+			},
 		},
-		identityPolicies: statements.length === 0 ? [] : [{ name: "identity", policy: { Version: "2012-10-17", Statement: statements } }],
+		identityPolicies: statements.length === 0 ? [] : [{ name: "identity", policy: document(statements) }],
 		serviceControlPolicies: [],
 		resourceControlPolicies: [],
-		resourcePolicy: template.onResource(resource),
+		resourcePolicy: own.length === 0 ? undefined : document(own),
 	}, {});
 	if (result.resultType === "error") throw new Error(`${call.action} on ${resource}: ${JSON.stringify(result.errors)}`);
 	return result.overallResult === "Allowed";
+};
+
+// use marks the statements that an allowed call needs. One of the resource's own is needed if the call is denied without
+// it. A denial is needed if it stops the call when that comes without TLS, which is what all of them are about.
+const use = async (call, grants, own) => {
+	const statements = grants.map((g) => g.statement);
+	const policy = own.map((o) => o.statement);
+	for (const grant of grants) {
+		if (await allowed(call, [grant.statement], policy)) grant.used.add(call.action);
+	}
+	for (const one of own) {
+		if ([...one.used].includes(call.action)) continue;
+		const others = policy.filter((statement) => statement !== one.statement);
+		const needed = one.statement.Effect === "Deny"
+			? (await allowed(call, statements, others, "false")) && !(await allowed(call, statements, policy, "false"))
+			: !(await allowed(call, statements, others));
+		if (needed) one.used.add(call.action);
+	}
 };
 
 // What only reads is asked for through another alias if AWS denies it through the first.
@@ -93,20 +122,20 @@ for (const call of calls) {
 		continue;
 	}
 	for (const sources of sourcesOf(call.principal)) {
-		const grants = sources.flatMap(statementsOf);
-		let passed; // the call as it is allowed
+		const grants = sources.flatMap((source) => all.get(source));
+		const who = sources.join(" and ") || "the resource's policy";
+		let passed = false;
 		for (const way of waysOf(call)) {
-			if (await allowed(call.principal, way, grants.map((g) => g.statement))) passed = way;
+			const own = ownOf(arnOf(way.action, way.resource));
+			if (!(await allowed(way, grants.map((g) => g.statement), own.map((o) => o.statement)))) continue;
+			passed = true;
+			if (!call.denied) await use(way, grants, own);
 		}
-		if (!passed) {
-			const tolerated = `${sources.join(" and ")} ${call.principal} ${call.action}`;
-			if (exceptions.denied[tolerated]) denied.add(tolerated);
-			else findings.push(`denied with ${sources.join(" and ") || "the resource's policy"}: ${what}`);
-			continue;
-		}
-		for (const grant of grants) {
-			if (await allowed(call.principal, passed, [grant.statement])) grant.used.add(call.action);
-		}
+		if (passed === !call.denied) continue;
+		const tolerated = `${sources.join(" and ")} ${call.principal} ${call.action}`;
+		if (call.denied) findings.push(`allowed with ${who}, and should not be: ${what} with ${JSON.stringify(call.context)}`);
+		else if (exceptions.denied[tolerated]) denied.add(tolerated);
+		else findings.push(`denied with ${who}: ${what}`);
 	}
 }
 // The documentation says the same of each policy and its commands.
@@ -127,7 +156,7 @@ for (const [source, grants] of all) {
 	for (const { statement, used } of grants) {
 		for (const action of [statement.Action].flat()) {
 			if (![...used].some((one) => matches(action, one)) && !exceptions.unused[`${source} ${action}`]) {
-				findings.push(`not used by any call: ${source} may ${action} on ${[statement.Resource].flat().join(", ")}`);
+				findings.push(`not used by any call: ${source}: ${statement.Effect} ${action} on ${[statement.Resource ?? "it"].flat().join(", ")}`);
 			}
 		}
 	}

@@ -15,6 +15,13 @@ export class Template {
 		return Object.entries(this.resources).filter(([, r]) => r.Type === type);
 	}
 
+	// one is the id of the only resource of a type.
+	one(type) {
+		const ids = this.of(type).map(([id]) => id);
+		if (ids.length !== 1) throw new Error(`${ids.length} resources are a ${type}`);
+		return ids[0];
+	}
+
 	// arnOf is the ARN of a resource of a type that policies name.
 	arnOf(id) {
 		const { Type, Properties: p } = this.resources[id];
@@ -33,6 +40,8 @@ export class Template {
 				return arn("kms", `key/${id}`);
 			case "AWS::SNS::Topic":
 				return arn("sns", `topic-${id}`);
+			case "AWS::Events::Rule":
+				return arn("events", `rule/${id}`);
 			case "AWS::IAM::Role":
 				return `arn:aws:iam::${account}:role/${p.RoleName ? this.resolve(p.RoleName) : id}`;
 		}
@@ -69,6 +78,8 @@ export class Template {
 				return p.FunctionName;
 			case "AWS::SNS::Topic":
 				return this.arnOf(name);
+			case "AWS::CodeDeploy::Application":
+			case "AWS::CodeDeploy::DeploymentGroup":
 			case "AWS::IAM::Role":
 			case "AWS::KMS::Key":
 				return name;
@@ -86,15 +97,20 @@ export class Template {
 		return [document.Statement].flat().map((s) => this.resolve(s));
 	}
 
-	// ofFunction returns the statements of a function's role.
-	ofFunction(name) {
-		const [, fn] = this.of("AWS::Lambda::Function").find(([, f]) => f.Properties.FunctionName === name);
-		const role = fn.Properties.Role["Fn::GetAtt"][0];
-		const managed = this.resources[role].Properties.ManagedPolicyArns ?? [];
-		if (managed.length > 0 || this.resources[role].Properties.Policies) throw new Error(`${role} has policies of its own, which are not read`);
-		return this.of("AWS::IAM::Policy")
-			.filter(([, p]) => p.Properties.Roles.some((r) => r.Ref === role))
-			.flatMap(([, p]) => this.statements(p.Properties.PolicyDocument));
+	// roles are the ids of the roles by what they are for: WorkerRole0A1B2C3D is the worker's.
+	roles() {
+		return new Map(this.of("AWS::IAM::Role").map(([id]) => [id.slice(0, -8).replace(/(Service)?Role$/, "").toLowerCase(), id]));
+	}
+
+	// ofRole returns the statements of a role, and the managed policies that are not read.
+	ofRole(name) {
+		const id = this.roles().get(name);
+		const { Policies = [], ManagedPolicyArns = [] } = this.resources[id].Properties;
+		const attached = this.of("AWS::IAM::Policy").map(([, p]) => p.Properties).filter((p) => p.Roles.some((r) => r.Ref === id));
+		return {
+			statements: [...Policies, ...attached].flatMap((p) => this.statements(p.PolicyDocument)),
+			managed: ManagedPolicyArns.map((one) => this.resolve(one)),
+		};
 	}
 
 	// ofPeople returns the statements of the managed policy whose logical id is the name and a hash.
@@ -108,22 +124,26 @@ export class Template {
 		return this.of("AWS::IAM::ManagedPolicy").map(([id]) => id.slice(0, -8));
 	}
 
-	// onResource returns the policy on the queue, topic or key with the ARN, if it has one.
-	onResource(target) {
-		for (const [, p] of this.of("AWS::SQS::QueuePolicy")) {
-			if (p.Properties.Queues.some((q) => this.queueURL(q) === target)) return this.resolve(p.Properties.PolicyDocument);
+	// onResources returns the statements that resources have themselves, by the resource's ARN: those on queues, topics and
+	// keys, of who may invoke a function, and of who may act under a role.
+	onResources() {
+		const all = new Map();
+		const add = (target, statements) => all.set(target, [...(all.get(target) ?? []), ...statements]);
+		for (const [, { Properties: p }] of this.of("AWS::SQS::QueuePolicy")) {
+			for (const queue of p.Queues) add(this.arnOf(queue.Ref), this.statements(p.PolicyDocument)); // a queue's Ref is its URL
 		}
-		for (const [, p] of this.of("AWS::SNS::TopicPolicy")) {
-			if (this.resolve(p.Properties.Topics).includes(target)) return this.resolve(p.Properties.PolicyDocument);
+		for (const [, { Properties: p }] of this.of("AWS::SNS::TopicPolicy")) {
+			for (const topic of this.resolve(p.Topics)) add(topic, this.statements(p.PolicyDocument));
 		}
-		for (const [id, k] of this.of("AWS::KMS::Key")) {
-			if (this.arnOf(id) === target) return this.resolve(k.Properties.KeyPolicy);
+		for (const [id, { Properties: p }] of this.of("AWS::KMS::Key")) add(this.arnOf(id), this.statements(p.KeyPolicy));
+		for (const [id, { Properties: p }] of this.of("AWS::IAM::Role")) add(this.arnOf(id), this.statements(p.AssumeRolePolicyDocument));
+		for (const [, { Properties }] of this.of("AWS::Lambda::Permission")) {
+			const p = this.resolve(Properties);
+			add(p.FunctionName, [{
+				Effect: "Allow", Principal: { Service: p.Principal }, Action: p.Action, Resource: p.FunctionName,
+				Condition: p.SourceArn ? { ArnLike: { "aws:SourceArn": p.SourceArn } } : {},
+			}]);
 		}
-		return undefined;
-	}
-
-	// queueURL: a queue policy names its queues by Ref, which is a URL.
-	queueURL(q) {
-		return this.arnOf(q.Ref);
+		return all;
 	}
 }
