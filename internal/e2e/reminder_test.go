@@ -27,14 +27,14 @@ var (
 )
 
 // reminders is a stack whose provider has the given abilities.
-func reminders(t *testing.T, can fakeprovider.Options) *embedded {
+func reminders(t *testing.T, can fakeprovider.Options, more ...func(*local.Config)) *embedded {
 	t.Helper()
-	return newEmbedded(t, func(c *local.Config) {
+	return newEmbedded(t, append([]func(*local.Config){func(c *local.Config) {
 		c.Provider = can
 		// A call may take the time between the margins. On a busy machine 0.3 s would be too short, without a
 		// fault of the provider.
 		c.Settings.StartMargin = 1300 * time.Millisecond
-	})
+	}}, more...)...)
 }
 
 // recipientMark is in every recipient, so that the logs can be searched for it.
@@ -367,7 +367,11 @@ func TestReminderExpiresDuringReconciliation(t *testing.T) {
 // recognise its own write. It is neither another delivery's lease nor an earlier call of unknown outcome. With
 // this provider, the latter would need a person's decision.
 func TestReminderKnowsItsOwnClaim(t *testing.T) {
-	e := reminders(t, unable)
+	e := reminders(t, unable, func(c *local.Config) {
+		// A claim that takes long is taken back, so this one has seconds.
+		c.Settings.WorkerTimeout, c.Settings.LaneVisibility = 20*time.Second, 2*time.Minute
+		c.Settings.StartMargin, c.Settings.AttemptTime = 19*time.Second, 18*time.Second
+	})
 	p := e.reminder("lost")
 	e.faults.Add(faults.Rule{Operation: "UpdateItem", Times: 1, Fault: faults.DropAnswer()})
 	key := e.remind(p, 1)
