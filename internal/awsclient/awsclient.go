@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
@@ -67,6 +68,13 @@ func Scheduler(cfg aws.Config, options ...func(*scheduler.Options)) *scheduler.C
 	return scheduler.NewFromConfig(cfg, append(options, func(o *scheduler.Options) {
 		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
 		o.RetryMaxAttempts = 2
+	})...)
+}
+
+// SecretsManager returns a client of Secrets Manager.
+func SecretsManager(cfg aws.Config, options ...func(*secretsmanager.Options)) *secretsmanager.Client {
+	return secretsmanager.NewFromConfig(cfg, append(options, func(o *secretsmanager.Options) {
+		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
 	})...)
 }
 

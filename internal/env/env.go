@@ -49,6 +49,13 @@ func (r *Reader) Required(name, want string) string {
 	return v
 }
 
+// Queue returns the URL of a standard queue, which has to be set. want says which queue that is.
+func (r *Reader) Queue(name, want string) string {
+	v := r.Required(name, want)
+	r.Check(!strings.HasSuffix(v, ".fifo"), "%s is a FIFO queue, which keeps no delay of single messages: use a standard queue", name)
+	return v
+}
+
 // Count returns a whole number that is not below least, or fallback if the variable is not set.
 func (r *Reader) Count(name string, least, fallback int) int {
 	v := r.getenv(name)

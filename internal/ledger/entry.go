@@ -131,7 +131,8 @@ type Entry struct {
 	// a recorded outcome clears it, and a claim that finds it set looks the call up first.
 	Unresolved bool `json:"unresolved,omitzero"`
 	// OpenClaims counts the claims since Unresolved was last clear. A claim whose answer was lost finds its own
-	// write. The count then shows whether Unresolved was set before it.
+	// write. The count then shows whether Unresolved was set before it. Release needs it, too: a claim under which no
+	// call was made leaves Unresolved set only if an earlier claim set it.
 	OpenClaims int `json:"openClaims,omitzero"`
 	// Evidence is everything that deliveries learnt about external calls, append-only.
 	Evidence []Evidence `json:"evidence,omitzero"`

@@ -123,9 +123,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	s := topology.Default()
 	c := Config{
 		Names:       topology.NamesOf(r.Required(EnvStack, "the name of the stack")),
-		SourceURL:   r.Required(EnvSourceURL, "the URL of the source queue"),
-		RecoveryURL: r.Required(EnvRecoveryURL, "the URL of the recovery queue"),
-		DLQURL:      r.Required(EnvDLQURL, "the URL of the DLQ"),
+		SourceURL:   r.Queue(EnvSourceURL, "the URL of the source queue"),
+		RecoveryURL: r.Queue(EnvRecoveryURL, "the URL of the recovery queue"),
+		DLQURL:      r.Queue(EnvDLQURL, "the URL of the DLQ"),
 		Numbers:     topology.DefaultRedrive(),
 	}
 	s.MaxRedrives = r.Count(EnvMaxRedrives, 1, s.MaxRedrives)

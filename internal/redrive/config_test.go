@@ -54,7 +54,8 @@ func TestConfigIsReadBackAsWritten(t *testing.T) {
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	good := redrive.Environment("stack", urls, topology.Default(), topology.DefaultRedrive())
 	for name, value := range map[string]string{
-		redrive.EnvStack: "", redrive.EnvDLQURL: "", redrive.EnvUnqualified: "yes", redrive.EnvLogLevel: "LOUD",
+		redrive.EnvStack: "", redrive.EnvDLQURL: "", redrive.EnvSourceURL: "https://sqs.eu-central-1.amazonaws.com/1/jobs.fifo",
+		redrive.EnvRecoveryURL: "r.fifo", redrive.EnvUnqualified: "yes", redrive.EnvLogLevel: "LOUD",
 		redrive.EnvMaxRedrives: "0", "ACKLAST_REDRIVE_CANARY": "five", "ACKLAST_REDRIVE_LOCK_LEASE": "-1s",
 	} {
 		env := maps.Clone(good)

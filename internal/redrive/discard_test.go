@@ -2,6 +2,8 @@ package redrive_test
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,6 +202,60 @@ func TestDiscardOfAJobBesideAConflict(t *testing.T) {
 		b.must(redrive.Request{Action: "discard", Jobs: []string{key("a")}, By: "ada", Reason: "not wanted"})
 		if e := b.entry("a"); e.Status != ledger.Terminal {
 			t.Errorf("the job is %s, want it to end", e.Status)
+		}
+	})
+}
+
+// Of a job's messages a plan redrives the one that was isolated, else the newest copy.
+func TestWhichMessageOfAJobIsPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for _, id := range []string{"a", "b", "c"} {
+			b.isolated(id, job.Rejected)
+		}
+		want := map[string]string{key("a"): b.queues[job.DLQ][0].ID}
+		b.queues[job.DLQ] = b.queues[job.DLQ][:1]
+		for range 3 {
+			time.Sleep(time.Minute)
+			b.copyOf("a", "second")
+			want[key("b")], want[key("c")] = b.copyOf("b", "second"), b.copyOf("c", "second")
+		}
+		list := b.queues[job.DLQ] // b's newest is received last, c's first
+		list[1], list[len(list)-1] = list[len(list)-1], list[1]
+		b.must(planOf(all))
+		got := map[string]string{}
+		for k, r := range b.docs {
+			if strings.HasPrefix(k[1], "part#") {
+				var part struct{ Doc []map[string]any }
+				if err := json.Unmarshal(r.Doc, &part, json.MatchCaseInsensitiveNames(true)); err != nil {
+					t.Fatal(err)
+				}
+				for _, target := range part.Doc {
+					if target["a"] == string(redrive.Redrive) {
+						got[fmt.Sprint(target["k"])] = fmt.Sprint(target["i"])
+					}
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("planned %v, want %v", got, want)
+		}
+	})
+}
+
+// A marked copy whose original is gone is redriven: its job has its effect.
+func TestACopyWithoutItsOriginalIsRedriven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		effects := map[string]int{}
+		b.run = completes(effects)
+		b.isolated("a", job.Rejected)
+		b.copyOf("a", "second")
+		b.queues[job.DLQ] = b.queues[job.DLQ][1:]
+		got := b.must(redrive.Request{Action: "run", Job: key("a"), By: "ada", Reason: "r"}).Run
+		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 1})
+		if effects[key("a")] != 1 {
+			t.Errorf("%d effects, want 1", effects[key("a")])
 		}
 	})
 }

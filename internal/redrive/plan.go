@@ -179,8 +179,9 @@ func (s *Service) stages(req Request) []int {
 	return []int{1, 2, 5, 20}
 }
 
-// copies makes one decision of the messages of one job: of those with the same payload the first acts, the
-// others are removed as copies. Messages with another payload under the same key conflict with each other.
+// copies makes one decision of the messages of one job: of those with the same payload one acts, the message that was
+// isolated or else the newest copy. The others are removed as copies. Messages with another payload under the same key
+// conflict with each other.
 func copies(items []item) {
 	type job struct {
 		digest   string
@@ -197,7 +198,13 @@ func copies(items []item) {
 			j.conflict = true
 		}
 	}
-	acting := map[string]bool{}
+	acting := map[string]*item{}
+	for i := range items {
+		it := &items[i]
+		if first := acting[it.key]; it.action == Redrive && (first == nil || it.before(*first)) {
+			acting[it.key] = it
+		}
+	}
 	for i := range items {
 		it := &items[i]
 		j := jobs[it.key]
@@ -205,12 +212,18 @@ func copies(items []item) {
 		case it.key == "" || it.action != Redrive:
 		case j.conflict:
 			it.action, it.why = Conflict, "messages with different payloads have this key: discard the wrong ones by id"
-		case acting[it.key]:
+		case acting[it.key] != it:
 			it.action, it.why, it.guard = Copy, "another message of the same job goes first", ""
-		default:
-			acting[it.key] = true
 		}
 	}
+}
+
+// before says whether it acts in place of other, a message of the same job.
+func (it item) before(other item) bool {
+	if it.copied != other.copied {
+		return other.copied
+	}
+	return it.sentAt.After(other.sentAt)
 }
 
 // driftOf compares a plan with the ledger as it is now.

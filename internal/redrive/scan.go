@@ -29,6 +29,8 @@ type item struct {
 	generation             int
 	size                   int
 
+	// copied says that the message is a copy, and not the one that was isolated.
+	copied bool
 	// fits says that the message has the attributes and the payload that were selected.
 	fits       bool
 	action     Action
@@ -331,6 +333,7 @@ func itemOf(c candidate, m lanes.Received, f Filter) item {
 		class: c.class(), cause: c.cause(), error: c.memory.Error, generation: c.generation(),
 		sentAt: m.SentAt, isolatedAt: m.Memory.At, firstSent: m.Memory.FirstSent, size: len(m.Body), digest: c.digest(m.Body), fits: f.fits(m.Message, c),
 	}
+	it.copied = c.entry.IsCopy(delivery(m.Message, c, ""))
 	if it.kind == "" {
 		it.kind = "unknown"
 	}

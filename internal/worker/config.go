@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 	"time"
 
 	"acklast/internal/env"
@@ -137,9 +136,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 	d := topology.Default()
 	c := Config{
 		Names:          topology.NamesOf(r.Required(EnvStack, "the name of the stack")),
-		SourceURL:      r.Required(EnvSourceURL, "the URL of the source queue"),
-		RecoveryURL:    r.Required(EnvRecoveryURL, "the URL of the recovery queue"),
-		DLQURL:         r.Required(EnvDLQURL, "the URL of the DLQ"),
+		SourceURL:      r.Queue(EnvSourceURL, "the URL of the source queue"),
+		RecoveryURL:    r.Queue(EnvRecoveryURL, "the URL of the recovery queue"),
+		DLQURL:         r.Queue(EnvDLQURL, "the URL of the DLQ"),
 		Concurrency:    r.Count(EnvConcurrency, 1, d.BatchSize),
 		Processes:      r.Count(EnvProcesses, 1, d.SourceConcurrency+d.RecoveryConcurrency),
 		StartMargin:    r.Duration(EnvStartMargin, env.Positive, d.StartMargin),
@@ -175,9 +174,6 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		EnvStartMargin, c.StartMargin, EnvHandoverMargin, c.HandoverMargin)
 	r.Check(c.Rules.Retry.AttemptTime <= c.AttemptLeft(), "%s is %v, above %s - %s = %v: an attempt would reach into the hand-over's time",
 		EnvAttemptTime, c.Rules.Retry.AttemptTime, EnvStartMargin, EnvHandoverMargin, c.AttemptLeft())
-	for name, url := range map[string]string{EnvSourceURL: c.SourceURL, EnvRecoveryURL: c.RecoveryURL, EnvDLQURL: c.DLQURL} {
-		r.Check(!strings.HasSuffix(url, ".fifo"), "%s is a FIFO queue, which keeps no delay of single messages: use a standard queue", name)
-	}
 	r.Check(c.HopDelay <= topology.MaxDelay, "%s is %v, but SQS delays a message by at most %v",
 		EnvHopDelay, c.HopDelay, topology.MaxDelay)
 	r.Check((c.DLQARN == "") == (c.ScheduleRoleARN == ""), "%s and %s belong together: set both, or neither to schedule nothing",

@@ -1,13 +1,16 @@
 package reminder_test
 
 import (
+	"errors"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"acklast/internal/job"
 	"acklast/internal/kinds/reminder"
@@ -141,5 +144,27 @@ func TestThePolicyIsDocumented(t *testing.T) {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/reminders.md does not explain %s", name)
 		}
+	}
+}
+
+// deadlines is an HTTP client that notes whether a request has a bound.
+type deadlines struct{ bound []bool }
+
+func (d *deadlines) Do(req *http.Request) (*http.Response, error) {
+	_, bound := req.Context().Deadline()
+	d.bound = append(d.bound, bound)
+	return nil, errors.New("no connection")
+}
+
+// A dead connection to Secrets Manager costs one try: each has a bound of its own, and not only the call.
+func TestReadingTheSecretBoundsEachTry(t *testing.T) {
+	client := &deadlines{}
+	c := reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example", SecretARN: "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"}
+	cfg := aws.Config{Region: "eu-central-1", HTTPClient: client, Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""), RetryMaxAttempts: 1}
+	if _, err := c.NewProvider(cfg, time.Now).Send(t.Context(), "k1", payload()); err == nil {
+		t.Fatal("sent without a secret")
+	}
+	if len(client.bound) != 1 || !client.bound[0] {
+		t.Errorf("requests with a bound: %v, want one", client.bound)
 	}
 }
