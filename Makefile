@@ -99,7 +99,7 @@ node_modules/.package-lock.json: package.json package-lock.json
 .PHONY: synth
 synth: node_modules/.package-lock.json ## Synthesise the stack and check it against the CDK's rules
 	@echo "Synthesising the stack. The first time this compiles the CDK: some minutes on two cores."
-	@$(CDK) synth --quiet --strict
+	@$(CDK) synth --quiet --strict -c env=default
 
 .PHONY: deploy
 deploy: node_modules/.package-lock.json ## Deploy to the AWS account of your credentials (ARGS="-c acklast:...")

@@ -17,6 +17,9 @@ const (
 	laneRecovery = "recovery"
 )
 
+// maxSubnets is how many subnets Lambda allows for a function.
+const maxSubnets = 16
+
 var (
 	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	pair             = regexp.MustCompile(`^[A-Za-z0-9_.:/+@-]+=`)
@@ -54,6 +57,7 @@ func (s Settings) validate() error {
 	for _, arn := range s.senders() {
 		must(serviceOf(arn) != nil, "senders has %q, want the ARN of an SNS topic, an EventBridge rule or an S3 bucket", arn)
 	}
+	must(s.policyBytes() <= maxPolicyBytes, "senders make a queue policy of %d bytes, but SQS allows %d", s.policyBytes(), maxPolicyBytes)
 	for name, list := range map[string]string{"environment": s.Environment, "tags": s.Tags} {
 		for one := range strings.SplitSeq(list, ",") {
 			must(list == "" || pair.MatchString(strings.TrimSpace(one)), "%s has %q, want name=value", name, one)
@@ -64,6 +68,7 @@ func (s Settings) validate() error {
 	for _, subnet := range words(s.Subnets) {
 		must(subnetID.MatchString(subnet), "subnets has %q, want the id of a subnet, such as subnet-0a1b2c3d", subnet)
 	}
+	must(len(words(s.Subnets)) <= maxSubnets, "subnets are %d, but Lambda allows %d", len(words(s.Subnets)), maxSubnets)
 	must(s.Boundary == "" || policyARN.MatchString(s.Boundary), "permissions boundary is %q, which is no ARN of an IAM policy", s.Boundary)
 	must(s.AlarmTopicARN == "" || topicARN.MatchString(s.AlarmTopicARN), "alarm topic is %q, which is no ARN of an SNS topic", s.AlarmTopicARN)
 	return errors.Join(errs...)
@@ -91,13 +96,27 @@ func (s Settings) providerSettings() []providerSetting {
 		{"sesFrom", r.SESFrom != "", ses},
 		{"sesConfigurationSet", r.SESSet != "", ses},
 		{"sesSandbox", r.SESSandbox, ses},
+		{"subscriptionIgnore", r.Ignore != "", []string{reminder.ProviderHTTP, reminder.ProviderSES}},
 	}
 }
 
 // checkRegion checks what must lie in the region that is deployed to, which may be unknown.
 func (s Settings) checkRegion(region string) error {
-	if parts := strings.Split(s.AlarmTopicARN, ":"); region != "" && len(parts) > 3 && parts[3] != region {
-		return fmt.Errorf("settings:\nalarm topic is %q, but alarms of %s reach topics of %s only", s.AlarmTopicARN, region, region)
+	var errs []error
+	must := func(arn, format string) {
+		if parts := strings.Split(arn, ":"); region != "" && len(parts) > 3 && parts[3] != region {
+			errs = append(errs, fmt.Errorf(format, arn, region))
+		}
 	}
-	return nil
+	must(s.AlarmTopicARN, "alarmTopicArn is %q, but alarms of %[2]s reach topics of %[2]s only")
+	must(s.Reminders.SecretARN, "providerSecretArn is %q, but the worker reads secrets of %s only")
+	for _, arn := range s.senders() {
+		if strings.Contains(arn, ":events:") { // SNS delivers to other regions, and a bucket's ARN names none
+			must(arn, "senders has %q, but a rule reaches queues of its own region only, which is not %s: send to an event bus of that region, and name its rule")
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("settings:\n%w", errors.Join(errs...))
 }

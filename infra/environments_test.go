@@ -87,16 +87,69 @@ func TestEnvironmentFilesAreChecked(t *testing.T) {
 	}
 }
 
+// A plain deployment would give the default settings to a stack whose own settings lie in another file.
+func TestAStackIsNotDeployedWithAnotherFilesSettings(t *testing.T) {
+	same, other := files(map[string]string{"default": `{}`, "small-account": `{}`, "prod": `{"alarmEmail": "ops@example.com"}`}),
+		files(map[string]string{"default": `{"stack": "trial"}`, "small-account": `{}`, "prod": `{"stack": "orders"}`, "stage": `{"stack": "orders-stage"}`})
+	for _, c := range []struct {
+		files   fstest.MapFS
+		context map[string]any
+		want    string
+	}{
+		{same, map[string]any{}, "infra/environments/prod.json has the settings of the stack acklast: type -c env=prod, or -c env=default if its default settings are meant"},
+		{same, map[string]any{"env": "prod"}, ""},
+		{same, map[string]any{"env": "default"}, ""},
+		{same, map[string]any{"acklast:stack": "mine"}, ""},
+		{other, map[string]any{}, ""},
+		{other, map[string]any{"acklast:stack": "orders"}, "infra/environments/prod.json has the settings of the stack orders: type -c env=prod"},
+		{files(map[string]string{"default": `{}`, "prod": `{"stack": `}), map[string]any{}, "infra/environments/prod.json is not an object of settings"},
+		{files(map[string]string{"default": `{}`, "small-account": `{}`}), map[string]any{}, ""},
+	} {
+		_, err := withEnvironment(c.files, c.context, &bytes.Buffer{})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want %q", c.context, err, c.want)
+		}
+	}
+}
+
+// Messages that wait under a key are out of reach without the rights to it, which a deployment without the setting
+// takes away. So the file says it, and not the command line of one deployment.
+func TestTheCustomerKeyIsASettingOfTheFile(t *testing.T) {
+	for _, c := range []struct {
+		file    string
+		context map[string]any
+		want    string
+	}{
+		{`{}`, map[string]any{"acklast:customerKey": "true"}, "acklast:customerKey=true is not in infra/environments/prod.json"},
+		{`{}`, map[string]any{"acklast:customerKey": true}, "acklast:customerKey=true is not in infra/environments/prod.json"},
+		{`{"customerKey": true}`, map[string]any{"acklast:customerKey": "none"}, "acklast:customerKey=none is not in infra/environments/prod.json"},
+		{`{"customerKey": true}`, map[string]any{"acklast:customerKey": "true"}, ""},
+		{`{"customerKey": "true"}`, map[string]any{}, ""},
+		{`{}`, map[string]any{"acklast:customerKey": "true", "acklast:destroyData": "true"}, ""},
+	} {
+		c.context["env"] = "prod"
+		_, err := withEnvironment(files(map[string]string{"prod": c.file}), c.context, &bytes.Buffer{})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s and %v: got %v, want %q", c.file, c.context, err, c.want)
+		}
+	}
+}
+
 // Every file that is committed holds.
 func TestCommittedEnvironmentsHold(t *testing.T) {
 	names := environmentNames(environments)
 	for _, name := range names {
 		merged, err := withEnvironment(environments, map[string]any{"env": name}, &bytes.Buffer{})
+		var s Settings
 		if err == nil {
-			_, err = ParseSettings(merged)
+			s, err = ParseSettings(merged)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		// A version that cannot start gets no job. A small account has no room for the hook.
+		if want, told := map[string]bool{defaultEnvironment: true, smallAccount: false}[name]; told && s.CheckedDeployment != want {
+			t.Errorf("%s: deployments are checked: %v, want %v", name, s.CheckedDeployment, want)
 		}
 	}
 	if len(names) == 0 || !strings.Contains(strings.Join(names, " "), defaultEnvironment) {

@@ -18,7 +18,8 @@ type service struct {
 }
 
 var services = []service{
-	{topicARN, (*stack.Stack).AllowTopic},
+	// SNS delivers from FIFO topics to standard queues too.
+	{regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+(\.fifo)?$`), (*stack.Stack).AllowTopic},
 	{regexp.MustCompile(`^arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:rule/[A-Za-z0-9_./-]+$`), (*stack.Stack).AllowRule},
 	{regexp.MustCompile(`^arn:aws[a-z-]*:s3:::[a-z0-9.-]{3,63}$`), (*stack.Stack).AllowBucket},
 }
@@ -34,6 +35,20 @@ func serviceOf(arn string) *service {
 }
 
 func (s Settings) senders() []string { return words(s.Senders) }
+
+// maxPolicyBytes is what SQS allows for a queue's policy.
+const maxPolicyBytes = 8192
+
+// policyBytes is how large the senders make the source queue's policy at most: the statements without them, of which
+// there is one for each service, and the ARNs as a list.
+func (s Settings) policyBytes() int {
+	const statements = 1200
+	size := statements + 4*len(s.Stack)
+	for _, arn := range s.senders() {
+		size += len(arn) + len(`"",`)
+	}
+	return size
+}
 
 // newDesk makes the policy of those who hold and confirm reservations: the producer beside the kind.
 func newDesk(st awscdk.Stack, system *stack.Stack) {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,9 +103,9 @@ func TestSendersMaySend(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"sqs:SendMessage map[Service:events.amazonaws.com] map[aws:SourceArn:" + rule + "]",
-		"sqs:SendMessage map[Service:s3.amazonaws.com] map[aws:SourceArn:" + bucket + "]",
-		"sqs:SendMessage map[Service:sns.amazonaws.com] map[aws:SourceArn:" + topic + "]",
+		"sqs:SendMessage map[Service:events.amazonaws.com] map[aws:SourceArn:[" + rule + "]]",
+		"sqs:SendMessage map[Service:s3.amazonaws.com] map[aws:SourceArn:[" + bucket + "]]",
+		"sqs:SendMessage map[Service:sns.amazonaws.com] map[aws:SourceArn:[" + topic + "]]",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -148,5 +149,75 @@ func TestSettingsOfTheOrganisation(t *testing.T) {
 	}
 	if functions != 2 {
 		t.Errorf("%d functions, want 2", functions)
+	}
+}
+
+// As many senders as the check lets pass make a policy that SQS takes, also for the longest names: at most 8192
+// bytes, 20 statements and 10 conditions.
+func TestThePolicyOfManySendersFits(t *testing.T) {
+	var senders []any
+	var s Settings
+	for n := 0; ; n++ {
+		more := append(senders, fmt.Sprintf("arn:aws:sns:eu-central-1:123456789012:topic-%03d", n),
+			fmt.Sprintf("arn:aws:events:eu-central-1:123456789012:rule/bus/nightly-%03d", n), fmt.Sprintf("arn:aws:s3:::uploads-%03d", n))
+		next, err := ParseSettings(map[string]any{Prefix + "stack": strings.Repeat("n", topology.MaxStack), Prefix + "senders": more})
+		if err != nil {
+			break
+		}
+		senders, s = more, next
+	}
+	if len(senders) < 90 {
+		t.Fatalf("only %d senders are allowed", len(senders))
+	}
+	for _, r := range resources(t, s) {
+		if r.Type != "AWS::SQS::QueuePolicy" || !strings.Contains(fmt.Sprint(r.Properties), "topic-000") {
+			continue
+		}
+		raw, err := json.Marshal(r.Properties["PolicyDocument"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		arn := "arn:aws-us-gov:sqs:ap-northeast-1:123456789012:" + s.Stack + "-source"
+		policy := regexp.MustCompile(`\{"Fn::GetAtt":\["SourceQueue[0-9A-F]+","Arn"\]\}`).ReplaceAllString(string(raw), `"`+arn+`"`)
+		policy = strings.ReplaceAll(policy, `{"Ref":"AWS::AccountId"}`, `"123456789012"`)
+		if strings.Contains(policy, `"Ref"`) || strings.Contains(policy, "Fn::") {
+			t.Errorf("the policy has references: %s", policy)
+		}
+		if n := len(policy); n > 8192 || n < 7000 {
+			t.Errorf("the policy of %d senders has %d bytes", len(senders), n)
+		}
+		if n := strings.Count(policy, `"Effect"`); n > 20 {
+			t.Errorf("the policy has %d statements", n)
+		}
+		if n := strings.Count(policy, `"ArnEquals"`) + strings.Count(policy, `"StringEquals"`) + strings.Count(policy, `"Bool"`); n > 10 {
+			t.Errorf("the policy has %d conditions", n)
+		}
+		return
+	}
+	t.Error("no policy names the topics")
+}
+
+// The desk and the services that send may use a key that is taken out of use as they could before.
+func TestAKeyIsKeptForTheDeskAndTheSenders(t *testing.T) {
+	of := func(customerKey string) map[string]string {
+		s, err := ParseSettings(map[string]any{
+			Prefix + "customerKey": customerKey, Prefix + "senders": "arn:aws:sns:eu-central-1:123456789012:holds,arn:aws:s3:::uploads",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for id, r := range resources(t, s) {
+			if r.Type == "AWS::KMS::Key" || r.Type == "AWS::IAM::ManagedPolicy" && strings.HasPrefix(id, "Desk") {
+				all[r.Type] = fmt.Sprint(r.Properties["KeyPolicy"], r.Properties["PolicyDocument"])
+			}
+		}
+		return all
+	}
+	used, kept := of("true"), of("false")
+	for kind, want := range map[string]string{"AWS::KMS::Key": "sns.amazonaws.com", "AWS::IAM::ManagedPolicy": "kms:Decrypt"} {
+		if kept[kind] != used[kind] || !strings.Contains(kept[kind], want) {
+			t.Errorf("%s is\n%s\nwant\n%s", kind, kept[kind], used[kind])
+		}
 	}
 }

@@ -136,6 +136,7 @@ var settings = []setting{
 	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
 	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
 	yesNo("sesSandbox", func(s *Settings) *bool { return &s.Reminders.SESSandbox }),
+	{"subscriptionIgnore", func(s *Settings, v string) error { s.Reminders.Ignore = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
 	{"customerKey", func(s *Settings, v string) error {
 		switch v {

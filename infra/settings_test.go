@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -84,6 +85,27 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`permissions boundary is "bound", which is no ARN of an IAM policy`, set("permissionsBoundaryArn", "bound")},
 		{"environment has ACKLAST_STACK, which New sets itself", set("environment", "ACKLAST_STACK=x")},
 		{"rate is 501, not between 1 and the maximum of 500", set("redriveRate", 501)},
+		{"approval above is -1, but a plan cannot have fewer than 0 jobs", set("redriveApprovalAbove", -1)},
+		{"backlog limit is 0, below 1: a run would wait for ever", set("redriveBacklog", 0)},
+		{"backlog limit is -5, below 1", set("redriveBacklog", "-5")},
+		{"canary wait is -5m0s, not above 0", set("redriveCanaryWait", "-5m")},
+		{"a scan of 120001 messages is above SQS's in-flight limit of about 120000", set("redriveScan", 120_001)},
+		{`environment has "1ST", but Lambda wants a name of at least two letters`, set("environment", "1ST=x")},
+		{`environment has "A.B", but Lambda wants a name`, set("environment", "A.B=x")},
+		{`environment has "A", but Lambda wants a name`, set("environment", "A=x")},
+		{`environment has "_HANDLER", but Lambda wants a name`, set("environment", "_HANDLER=x")},
+		{"environment has AWS_REGION, which Lambda sets itself", set("environment", "AWS_REGION=eu-west-1")},
+		{"environment has AWS_ACCESS_KEY, which Lambda sets itself", set("environment", "AWS_ACCESS_KEY=x")},
+		{"environment has LAMBDA_TASK_ROOT, which Lambda sets itself", set("environment", "LAMBDA_TASK_ROOT=/")},
+		{`tags has "aws:team", but AWS keeps that prefix to itself`, set("tags", "aws:team=a")},
+		{`tags has "` + strings.Repeat("k", 129) + `", but a tag's name has at most 128 characters and its value 256`, set("tags", strings.Repeat("k", 129)+"=a")},
+		{`tags has "team", but a tag's name has at most 128 characters and its value 256`, set("tags", "team="+strings.Repeat("v", 257))},
+		{`tags has "team", but a tag has letters, digits, spaces and _.:/=+-@ only`, set("tags", "team=a#b")},
+		{"there are 51 tags, but AWS allows 50", set("tags", many(51, "t%02d=x"))},
+		{"subnets are 17, but Lambda allows 16", map[string]any{"acklast:vpc": "vpc-0a1b2c3d", "acklast:subnets": many(17, "subnet-0a1b2c%02d")}},
+		{"senders make a queue policy of 8248 bytes, but SQS allows 8192", set("senders", many(117, "arn:aws:sns:eu-central-1:123456789012:a-topic-of-ours-%03d"))},
+		{"checkedDeployment needs two more", map[string]any{"acklast:accountConcurrency": 10, "acklast:sourceConcurrency": 6, "acklast:recoveryConcurrency": 2, "acklast:checkedDeployment": true}},
+		{"worker reserved concurrency is 55, but checkedDeployment", map[string]any{"acklast:workerReserved": 55, "acklast:checkedDeployment": true}},
 		{`acklast:tracing is "maybe": want true or false`, set("tracing", "maybe")},
 		{`paused has "dlq", want source or recovery`, set("paused", "source,dlq")},
 		{`senders has "arn:aws:sns:*:123456789012:*", want the ARN of an SNS topic`, set("senders", "arn:aws:s3:::uploads,arn:aws:sns:*:123456789012:*")},
@@ -102,15 +124,50 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAlarmTopicLiesInTheRegion(t *testing.T) {
-	s := DefaultSettings()
-	s.AlarmTopicARN = "arn:aws:sns:eu-central-1:123456789012:pages"
-	for region, want := range map[string]string{
-		"": "", "eu-central-1": "", "us-east-1": "alarms of us-east-1 reach topics of us-east-1 only",
+// What lies in another region is out of reach for the functions, or for the queue.
+func TestSettingsLieInTheRegion(t *testing.T) {
+	for want, name := range map[string]string{
+		`alarmTopicArn is "arn:aws:sns:eu-central-1:123456789012:own", but alarms of us-east-1`:                                                "alarmTopicArn",
+		`providerSecretArn is "arn:aws:secretsmanager:eu-central-1:123456789012:secret:own-AbCdEf", but the worker reads secrets of us-east-1`: "providerSecretArn",
+		`senders has "arn:aws:events:eu-central-1:123456789012:rule/own", but a rule reaches queues of its own region`:                         "senders",
 	} {
-		if err := s.checkRegion(region); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %q", region, err, want)
+		arn := strings.Split(want, `"`)[1]
+		s, err := ParseSettings(map[string]any{Prefix + name: arn})
+		if name == "providerSecretArn" {
+			s, err = ParseSettings(map[string]any{
+				Prefix + name: arn, Prefix + "provider": "http", Prefix + "providerUrl": "https://p.example",
+			})
 		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, region := range []string{"", "eu-central-1"} {
+			if err := s.checkRegion(region); err != nil {
+				t.Errorf("in %q: %v", region, err)
+			}
+		}
+		if err := s.checkRegion("us-east-1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	// SNS delivers to a queue of another region, and a bucket's ARN names none.
+	s, err := ParseSettings(set("senders", "arn:aws:sns:eu-central-1:123456789012:own,arn:aws:s3:::own"))
+	if err == nil {
+		err = s.checkRegion("us-east-1")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// SNS delivers from a FIFO topic to standard queues too. An alarm cannot use one.
+func TestFIFOTopicsMaySend(t *testing.T) {
+	const arn = "arn:aws:sns:eu-central-1:123456789012:own.fifo"
+	if _, err := ParseSettings(set("senders", arn)); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseSettings(set("alarmTopicArn", arn)); err == nil {
+		t.Error("an alarm may tell a FIFO topic")
 	}
 }
 
@@ -188,6 +245,15 @@ func TestCommandLineIsPinnedAndNamesNoHost(t *testing.T) {
 	if strings.Contains(string(lock), `"resolved"`) || !strings.Contains(string(lock), `"integrity"`) {
 		t.Error("package-lock.json names where packages came from, or does not say what they are")
 	}
+}
+
+// many is a list of n, each with a number of its own.
+func many(n int, format string) []any {
+	all := make([]any, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(format, i)
+	}
+	return all
 }
 
 func set(name string, value any) map[string]any { return map[string]any{Prefix + name: value} }

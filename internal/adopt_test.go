@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -170,6 +171,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	const added = "package %s\n\nimport _ \"acklast/internal/job\"\n\n// AddedLater is new in this version.\nconst AddedLater = true\n"
 	r.write("internal/ledger/later.go", strings.Replace(added, "%s", "ledger", 1))
 	r.write("docs/newkind/later.go", strings.Replace(added, "%s", "newkind", 1))
+	r.write("docs/newkind/testdata/later/1.txt", "new, in a folder that is new, too")
 	r.write("internal/job/kind.go", r.read("internal/job/kind.go")+"\n// AddedLater is new in this version.\nconst AddedLater = true\n")
 	r.write("docs/newkind/newkind.go", r.read("docs/newkind/newkind.go")+"\n// It was changed later.\n")
 	r.commit("Version 2")
@@ -184,7 +186,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	r.commit("Add vouchers; remove the example of a kind")
 
 	out := r.run("scripts/adopt.sh", "upgrade", "v2")
-	for _, file := range []string{"newkind.go", "later.go"} {
+	for _, file := range []string{"newkind.go", "later.go", "testdata/later/1.txt"} {
 		if !strings.Contains(out, "stays deleted: docs/newkind/"+file) {
 			t.Errorf("nobody is told that %s stays deleted:\n%s", file, out)
 		}
@@ -213,7 +215,7 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	r.run("git", "checkout", "-q", "next")
 	r.edit("internal/ledger/later.go", "AddedLater = true", "AddedLater = 3")
 	r.commit("Version 3")
-	r.run("git", "tag", "v3")
+	r.run("git", "update-ref", "refs/acklast/v3", "HEAD") // as the fetch of docs/upgrade.md does
 	r.run("git", "checkout", "-q", "main")
 	r.edit("internal/ledger/later.go", "AddedLater = true", "AddedLater = false")
 	r.commit("Differ")
@@ -227,6 +229,85 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	}
 	if r.run("git", "rev-parse", "HEAD") != head {
 		t.Error("a conflict was committed")
+	}
+}
+
+// The versions of acklast that a clone brings along are no versions of the adopted module: they are kept where
+// nothing publishes them, while the clone's own tags are pushed as everywhere.
+func TestAdoptionPublishesNoTagOfAcklast(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	r.run("git", "tag", "-a", "-m", "Version 1.1", "v1.1")
+	acklast := repository{t, t.TempDir()}
+	acklast.run("git", "clone", "-q", r.dir, ".")
+	r.run("scripts/adopt.sh", adopted, adoptedStack)
+	remote := t.TempDir()
+	r.run("git", "init", "-q", "--bare", remote)
+	r.run("git", "remote", "add", "origin", remote)
+	page := r.read("docs/upgrade.md")
+	push := regexp.MustCompile(`(?m)^git push (.*)$`).FindStringSubmatch(page)
+	if push == nil {
+		t.Fatal("docs/upgrade.md does not say how to push")
+	}
+	r.run("git", append([]string{"push", "-q"}, strings.Fields(push[1])...)...)
+	if out := r.run("git", "-C", remote, "for-each-ref", "--format=%(refname)"); out != "refs/heads/main\nrefs/heads/upstream\n" {
+		t.Errorf("after git push %s, the repository has\n%s", push[1], out)
+	}
+	r.run("git", "tag", "v0.1.0")
+	r.run("git", "push", "-q", "origin", "--tags")
+	if out := r.run("git", "-C", remote, "tag"); out != "v0.1.0\n" {
+		t.Errorf("git push --tags published\n%s", out)
+	}
+	if out := r.run("git", "for-each-ref", "--format=%(refname) %(objecttype)", "refs/acklast"); out != "refs/acklast/v1 commit\nrefs/acklast/v1.1 tag\n" {
+		t.Errorf("acklast's versions are\n%s", out)
+	}
+
+	// A later version is fetched as the page says, and a tag of the clone's own with its name is another one.
+	acklast.write("later.txt", "later")
+	acklast.commit("Version 0.1.0")
+	acklast.run("git", "tag", "v0.1.0")
+	if out, err := r.try("scripts/adopt.sh", "upgrade", "v0.1.0"); err == nil || !strings.Contains(out, "git fetch --no-tags") {
+		t.Errorf("a tag of the clone's own is no version of acklast: %v, %s", err, out)
+	}
+	fetch := regexp.MustCompile(`(?m)^git fetch (.*)$`).FindStringSubmatch(page)
+	if fetch == nil {
+		t.Fatal("docs/upgrade.md does not say how to fetch")
+	}
+	own := r.run("git", "rev-parse", "v0.1.0")
+	r.run("sh", "-c", "git fetch -q "+strings.Replace(fetch[1], "ADDRESS-OF-ACKLAST", acklast.dir, 1))
+	if got := r.run("git", "rev-parse", "refs/acklast/v0.1.0"); got != acklast.run("git", "rev-parse", "v0.1.0") {
+		t.Errorf("fetched was %s", got)
+	}
+	if out := r.run("git", "tag"); out != "v0.1.0\n" || r.run("git", "rev-parse", "v0.1.0") != own {
+		t.Errorf("fetching changed the clone's own tags: %s", out)
+	}
+}
+
+// A merge that git refuses is a failure, changes no file, and can be repeated.
+func TestAnUpgradeThatGitRefusesFails(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	r.run("git", "checkout", "-q", "-b", "next")
+	r.write("internal/ledger/later.go", "package ledger\n")
+	r.commit("Version 2")
+	r.run("git", "tag", "v2")
+	r.run("git", "checkout", "-q", "main")
+	r.run("scripts/adopt.sh", adopted, adoptedStack)
+
+	r.run("git", "config", "merge.verifySignatures", "true") // the versions are not signed
+	for range 2 {
+		out, err := r.try("scripts/adopt.sh", "upgrade", "v2")
+		if err == nil || strings.Contains(out, "Nothing to merge") || !strings.Contains(out, "signature") {
+			t.Errorf("%v, %s", err, out)
+		}
+		if out := r.run("git", "status", "--porcelain"); out != "" {
+			t.Errorf("it left\n%s", out)
+		}
+	}
+	r.run("git", "config", "--unset", "merge.verifySignatures")
+	r.run("scripts/adopt.sh", "upgrade", "v2")
+	if !r.has("internal/ledger/later.go") {
+		t.Error("the repeated upgrade brought nothing")
 	}
 }
 

@@ -10,11 +10,14 @@
 #
 # The branch "upstream" holds each version of acklast, renamed, without your changes. An upgrade merges that
 # branch, so that the merge contains only acklast's own changes. Nothing is fetched or pushed.
-# docs/upgrade.md says more.
+#
+# The tags of acklast are kept as refs/acklast/TAG, which no git push --tags publishes: their go.mod names
+# another module path, so nobody could get such a version of your module. docs/upgrade.md says more.
 set -eu
 cd "$(dirname "$0")/.."
 
 branch=upstream
+versions=refs/acklast
 stack_file=internal/topology/topology.go
 scratch=
 
@@ -111,6 +114,8 @@ adopt() {
 	[ -n "$(git status --porcelain)" ] || fail "this clone is $to with the default stack $named already"
 	git commit -qam "Adopt acklast as $to"
 	git branch "$branch"
+	# Until now, every tag of this clone is acklast's.
+	git for-each-ref --format="create $versions/%(refname:lstrip=2) %(objectname)%0adelete %(refname)" refs/tags | git update-ref --stdin
 	echo "This is $to now, with the default stack $named, in one commit."
 	echo "The branch $branch marks it for upgrades: push it too. Next: make demo"
 }
@@ -121,8 +126,9 @@ upgrade() {
 	git rev-parse -q --verify "refs/heads/$branch" >/dev/null || fail \
 		"this clone has no branch $branch: adopt it first, or bring the branch from where you pushed it" \
 		"git fetch origin $branch:$branch"
-	version=$(git rev-parse -q --verify "$tag^{commit}") || fail \
-		"there is no version $tag here: git fetch --tags with the address of acklast first"
+	version=$(git rev-parse -q --verify "$versions/$tag^{commit}") || fail \
+		"there is no version $tag of acklast here: fetch its tags first, into a place of their own" \
+		"git fetch --no-tags ADDRESS-OF-ACKLAST 'refs/tags/*:$versions/*'"
 
 	# Use another working tree, so that your own one stays unchanged until the merge.
 	tree=$scratch/tree
@@ -145,15 +151,25 @@ upgrade() {
 	# Before git 2.50 the default strategy ignores this setting, and "recursive" obeys it. Since 2.50
 	# "recursive" is another name of the default strategy, which obeys too.
 	git merge -q -s recursive -X no-renames --no-ff --no-commit "$branch" >"$scratch/merge" 2>&1 || true
-	# Keep your deletions: of files that acklast changed, and of new files in folders that you removed.
+	# A merge that is under way has a MERGE_HEAD, also if it has conflicts.
+	if ! git rev-parse -q --verify MERGE_HEAD >/dev/null; then
+		git merge-base --is-ancestor "$branch" HEAD || fail "git did not merge $tag, and your branch is unchanged:" \
+			"$(cat "$scratch/merge")" "remove the cause, then: scripts/adopt.sh upgrade $tag"
+		echo "Nothing to merge: this branch has $tag already."
+		return
+	fi
+	# Keep your deletions: of files that acklast changed, and of new files anywhere below a folder that you removed.
 	git status --porcelain | sed -n 's/^DU //p' >"$scratch/deleted"
-	git ls-tree -r --name-only HEAD | sed -n 's|/[^/]*$||p' | sort -u >"$scratch/folders"
-	git diff --name-only --diff-filter=A "$base" "$branch" | while read -r name; do
-		folder=${name%/*}
-		if [ "$folder" != "$name" ] && git cat-file -e "$base:$folder" 2>/dev/null && ! grep -qxF "$folder" "$scratch/folders"; then
-			echo "$name"
-		fi
-	done >>"$scratch/deleted"
+	for commit in "$base" HEAD; do git ls-tree -rd --name-only "$commit" | sort >"$scratch/folders-$commit"; done
+	comm -23 "$scratch/folders-$base" "$scratch/folders-HEAD" >"$scratch/removed"
+	git diff --no-renames --name-only --diff-filter=A "$base" "$branch" | awk -v removed="$scratch/removed" '
+		BEGIN { while ((getline folder <removed) > 0) gone[folder "/"] }
+		{
+			for (i = 1; i <= length($0); i++) if (substr($0, i, 1) == "/" && substr($0, 1, i) in gone) {
+				print
+				break
+			}
+		}' >>"$scratch/deleted"
 	sort -u "$scratch/deleted" | while read -r name; do
 		git rm -qf --ignore-unmatch -- "$name" >/dev/null
 		echo "stays deleted: $name"
@@ -162,11 +178,6 @@ upgrade() {
 		git diff --name-only --diff-filter=U | sed 's/^/in conflict: /'
 		echo "$tag is merged but for these files. Edit them, git add them, and git commit; or go back: git merge --abort"
 		exit 1
-	fi
-	if ! git rev-parse -q --verify MERGE_HEAD >/dev/null; then
-		cat "$scratch/merge"
-		echo "Nothing to merge: this branch has $tag already."
-		return
 	fi
 	git commit -qm "Upgrade acklast to $tag"
 	echo "$tag is merged. Read its part of CHANGELOG.md, then: make test"

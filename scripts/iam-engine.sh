@@ -25,7 +25,7 @@ scripts/build-dist.sh
 
 # check "SETTINGS" CONTEXT... checks the template that is made with the context; implied.json names the settings.
 check() {
-	local settings=$1 context=()
+	local settings=$1 context=(-c env=default -c acklast:destroyData=true -c acklast:checkedDeployment=false)
 	shift
 	for one in "$@"; do context+=(-c "acklast:$one"); done
 	node_modules/.bin/cdk synth --quiet --build true --output "$work/cdk.out" "${context[@]}" >"$work/synth" 2>&1 || { cat "$work/synth" >&2; exit 1; }

@@ -79,7 +79,7 @@ deploy() {
 	GOARCH=$(go env GOHOSTARCH)
 	export GOARCH
 	node_modules/.bin/cdklocal bootstrap
-	set -- -c "acklast:stack=$stack" -c acklast:destroyData=true -c "acklast:endpoint=$AWS_ENDPOINT_URL"
+	set -- -c env=default -c "acklast:stack=$stack" -c acklast:destroyData=true -c acklast:checkedDeployment=false -c "acklast:endpoint=$AWS_ENDPOINT_URL"
 	# LocalStack cannot update: a changed redrive function would leave its aliases broken for good.
 	node_modules/.bin/cdklocal destroy --force "$@"
 	node_modules/.bin/cdklocal deploy --require-approval never "$@"

@@ -56,6 +56,6 @@ suite -tags engines ./internal/dynamo -run '^TestDynalite$'
 # One after the other: see scripts/engines.py.
 echo "Testing the whole system with moto's queues and tables, about a minute."
 ACKLAST_DATA_ENDPOINT=$ACKLAST_MOTO_URL suite ./internal/e2e -parallel 1
-echo "Testing modules of others: the example's functions, and an adopted copy from a proxy."
+echo "Testing modules of others: the example's functions, and an adopted copy that another module gets."
 (cd docs/example && GOWORK=off suite ./...)
-suite -tags engines ./infra/stack/stacktest -run '^TestAnAdoptedCopyIsGotFromAProxy$'
+suite -tags engines ./infra/stack/stacktest -run '^TestAnAdoptedCopyIsGotByAProductTeam$'

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Runs every test that needs only Go and Node.js. It runs three groups at the same time, and prints the output of
+# Runs every test that needs only Go and Node.js. It runs four groups at the same time, and prints the output of
 # each group when it ends. make test is make check followed by this script.
 #
-# The tests of the whole system mostly wait, so the other two groups use the processors meanwhile, with a lower
+# The tests of the whole system mostly wait, so the other groups use the processors meanwhile, with a lower
 # priority. The race detector watches the packages in which jobs run side by side; make test-race has it watch the others
 # too. It is off in the first group. There it would check only the tests' own code and the embedded AWS, since the
 # functions are separate processes.
+#
+# make check has vetted everything, so the tests are not vetted again: that would check every dependency once more.
 #
 # Most of the tests' garbage is short-lived: with GOGC=400 it is collected less often, for some hundred MiB of memory.
 set -eu
@@ -13,7 +15,7 @@ export GOGC="${GOGC:-400}"
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-race=-race
+race=yes
 if ! command -v "$("$go" env CC)" >/dev/null 2>&1; then
 	[ -z "${CI:-}" ] || { echo "No C compiler, so no race detector: not good enough for CI." >&2; exit 1; }
 	echo "No C compiler found: testing without the race detector."
@@ -51,18 +53,19 @@ group() {
 }
 
 # shellcheck disable=SC2046,SC2086 # one word for each package
-whole() { "$go" test -p 2 -timeout 20m $(printf './%s ' $whole); }
+whole() { "$go" test -vet=off -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
-packages() {
-	nice -n 10 "$go" test -p 3 -timeout 20m $rest && { [ -z "$race" ] || nice -n 10 "$go" test $race -timeout 20m $watched; }
-}
-stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -timeout 20m ./infra/...; }
+packages() { nice -n 10 "$go" test -vet=off -p 3 -timeout 20m $rest; }
+stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -vet=off -timeout 20m ./infra/...; }
+# shellcheck disable=SC2086
+watched() { nice -n 10 "$go" test -vet=off -race -timeout 20m $watched; }
 
-echo "Testing: the whole system, every package, the CDK stack, beside each other; each reports when it ends."
+echo "Testing: the whole system, every package, the CDK stack, the race detector, beside each other; each reports when it ends."
 echo "The first time this compiles the embedded AWS and the CDK, which takes some minutes on two cores."
 group "whole system" whole
 group "packages" packages
 group "stack" stack
+[ -z "$race" ] || group "race detector" watched
 failed=0
 for pid in $pids; do wait "$pid" || failed=1; done
 [ $failed = 0 ] || { echo "Some tests failed: see above." >&2; exit 1; }

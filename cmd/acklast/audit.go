@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"strings"
 
@@ -12,10 +13,10 @@ import (
 func newAudit(a *app) *cobra.Command {
 	var payload string
 	cmd := &cobra.Command{
-		Use:   "audit JOB|RUN|PLAN",
-		Short: "Say who did what with a job, a run or a plan",
-		Long: `Print the audit of a run (everything it did), of a plan (who made, approved, ran and revoked it) or of a job, by its key
-(what the newest 50 runs and discards did with it, who decided and who cancelled it). With --body and a discard's id (d-...), print
+		Use:   "audit JOB|RUN|PLAN|switch",
+		Short: "Say who did what with a job, a run, a plan or the kill switch",
+		Long: `Print the audit of a run (everything it did, and what became of each of its jobs, as the ledger has it now), of a plan (who made, approved, ran and revoked it) or of a job, by its key
+(what the newest 50 runs and discards did with it, who decided and who cancelled it), or of the kill switch, as "switch". With --body and a discard's id (d-...), print
 the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3
@@ -59,6 +60,9 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				if r.Job == "" {
 					return refuse("the audit has nothing about %s: \"acklast redrive status\" lists plans and runs", args[0])
 				}
+				if r.Job == redrive.SwitchKey {
+					return refuse("nobody threw or released the kill switch within the time that the audit is kept")
+				}
 				say(a.stderr, "The audit has nothing about %s: no run and no discard touched it, and nobody decided or cancelled it.\n", plain(r.Job))
 			}
 			if payload != "" && a.output != "json" {
@@ -68,17 +72,28 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return a.body(all.Body)
 			}
 			return a.answer(all, func(w io.Writer) {
-				row(w, "AT", "WHAT", "JOB", "MESSAGE", "BY", "WHY")
+				row(w, "AT", "WHAT", "JOB", "MESSAGE", "ENDING", "BY", "WHY")
 				for _, line := range all.Audit {
-					why := line.Why
-					if line.Reason != "" {
-						why = line.Reason
-					}
-					row(w, stamp(line.At), line.What, dash(line.Job), line.Message, dash(line.By), dash(why))
+					row(w, stamp(line.At), line.What, dash(line.Job), line.Message, dash(string(line.Ending)), dash(line.By), dash(whyOf(line)))
+				}
+				if r.Job == redrive.SwitchKey {
+					printSwitch(w, all.Switch)
+				}
+				if !all.EndingsAt.IsZero() {
+					say(w, "\nThe endings are as of %s.\n", stamp(all.EndingsAt))
 				}
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&payload, "body", "", "the body of one message of a discard, or what a plan mends in it, by its id")
 	return cmd
+}
+
+// whyOf is why a line's step was made: a person's reason, and what the redrive or the ledger says.
+func whyOf(line redrive.AuditRecord) string {
+	why := cmp.Or(line.EndingWhy, line.Why)
+	if line.Reason != "" && why != "" {
+		return line.Reason + " (" + why + ")"
+	}
+	return cmp.Or(line.Reason, why)
 }

@@ -92,6 +92,9 @@ func (a *app) interactive() bool { return a.person != nil && a.person() }
 // chooseGroup lets a person choose a group of isolated messages for a plan.
 func (a *app) chooseGroup(ctx context.Context, g *governor) (*redrive.Filter, error) {
 	resp, err := g.ask(ctx, redrive.Request{Action: "inspect"})
+	if err == nil && resp.Run != nil {
+		err = refuse("%s", heldBy(resp.Run))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ hidden until you ask for one, and the fields that a kind masks stay hidden. See 
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0 takes any free one")
 	cmd.Flags().BoolVar(&write, "write", false, "allow actions that change something; each one asks first")
-	cmd.Flags().BoolVar(&approver, "approver", false, "read through the alias of approvers, for people who may use no other")
+	cmd.Flags().BoolVar(&approver, "approver", false, "read through the alias of approvers from the start, for people who may use no other")
 	return cmd
 }
 
@@ -62,7 +62,7 @@ func (a *app) console(ctx context.Context, port int, write, approver bool) error
 	if err != nil {
 		return err
 	}
-	g.approving = approver
+	g.approving.Store(approver)
 	g.stderr = io.Discard // the page says what it waits for
 	quiet := *a
 	quiet.stderr = io.Discard

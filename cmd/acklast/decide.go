@@ -19,7 +19,8 @@ func newDiscard(a *app) *cobra.Command {
 		Short: "End isolated or scheduled jobs, with their payload in the audit",
 		Long: `End isolated jobs for good, by the ids of their messages on the DLQ ("acklast dlq" shows them), by their keys, or by a
 selection with the number of messages that it selects. The message goes into the audit first; the job's entry becomes terminal, so that
-no copy of it runs; then the message is deleted. For an ambiguous job this is the decision to drop it. A job that waits in EventBridge
+no copy of it runs; then the message is deleted. Of a copy, and of a message with another payload than its job's, only the message is
+deleted, and the answer says so: a job is ended by its key, or by the message that was isolated. For an ambiguous job this is the decision to drop it. A job that waits in EventBridge
 Scheduler is named by its key, and its schedule is deleted. It is refused while a
 delivery holds the job. The exit code is 2 if any was not discarded. "acklast redrive resend" undoes a discard.`,
 		Example: `  acklast discard 5d1cf1a5-0000-4000-8000-000000000001 --reason 'malformed by a producer that is mended'

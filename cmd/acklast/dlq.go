@@ -72,6 +72,9 @@ counts grow.`,
 				return a.list(cmd.Context(), g, r)
 			}
 			resp, err := g.ask(cmd.Context(), r)
+			if err == nil && show != "" && resp.Message == nil {
+				err = refuse("%s", heldBy(resp.Run))
+			}
 			if err != nil {
 				return err
 			}
@@ -92,6 +95,9 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	var found []redrive.Listed
 	for {
 		resp, err := g.ask(ctx, r)
+		if err == nil && resp.Run != nil {
+			err = refuse("%s", heldBy(resp.Run))
+		}
 		if err != nil {
 			return err
 		}
@@ -122,6 +128,12 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	})
 }
 
+// heldBy says that a look received nothing because a run holds the DLQ, and what to do.
+func heldBy(run *redrive.Run) string {
+	return fmt.Sprintf("run %[1]s is going on and holds the messages of the DLQ, so nothing was received: watch it with \"acklast redrive status %[1]s --watch\", "+
+		"or stop it with \"acklast redrive stop %[1]s\", and look after its end", plain(run.ID))
+}
+
 func emptyFilter(f *redrive.Filter) bool {
 	b, err := json.Marshal(f)
 	return err == nil && string(b) == "{}"
@@ -148,6 +160,8 @@ func printInspection(w io.Writer, r redrive.Response, now time.Time) {
 	}
 	if r.Run != nil {
 		printRun(w, r.Run, now)
+		say(w, "\n%s.\n", heldBy(r.Run))
+		return
 	}
 	row(w, "CLASS", "CAUSE", "KIND", "COUNT", "OLDEST", "A REDRIVE WOULD", "ERROR")
 	for _, g := range r.Groups {

@@ -24,6 +24,7 @@ import (
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
 	"acklast/internal/lanes"
+	"acklast/internal/local"
 	"acklast/internal/redrive"
 	"acklast/internal/schedule"
 	"acklast/internal/telemetry"
@@ -32,7 +33,7 @@ import (
 )
 
 // governed is an embedded AWS whose redrive function runs in this process.
-func governed(t *testing.T) *cli {
+func governed(t *testing.T, change ...func(*redrive.Config)) (*cli, *local.AWS) {
 	t.Helper()
 	c, aws := embedded(t)
 	urls := aws.QueueURLs()
@@ -42,6 +43,9 @@ func governed(t *testing.T) *cli {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(&config)
 	}
 	cfg := aws.AWSConfig()
 	db := awsclient.DynamoDB(cfg)
@@ -77,7 +81,8 @@ func governed(t *testing.T) *cli {
 			_ = json.NewEncoder(w).Encode(map[string]string{"errorMessage": err.Error()})
 		}
 	})
-	return c
+	c.env[envStack] = c.stack
+	return c, aws
 }
 
 // auditID is the id of a discard that the test makes.
@@ -104,9 +109,8 @@ func without(all map[string][]string, names ...string) map[string][]string {
 
 // idMistakes are about ids, keys and selections.
 func idMistakes(t *testing.T, tried map[string]bool) string {
-	c := governed(t)
+	c, _ := governed(t)
 	env := c.env
-	env[envStack] = c.stack
 	const message = someID
 	mistakes := []mistake{
 		{name: "a job that nobody knows", alone: map[string][]string{
@@ -223,7 +227,7 @@ func startMistakes(t *testing.T, tried map[string]bool) string {
 	if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte("module m\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := governed(t)
+	c, _ := governed(t)
 	env := map[string]string{"TEST_DIR": dir}
 	stack := map[string]string{"TEST_DIR": dir, "AWS_ENDPOINT_URL": c.env["AWS_ENDPOINT_URL"], envStack: c.stack}
 	local := func(name string, wanted string, code int, args ...string) mistake {

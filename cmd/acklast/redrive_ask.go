@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
+	"acklast/internal/awsclient"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 	"acklast/internal/version"
@@ -32,8 +33,6 @@ type governor struct {
 	stderr io.Writer
 	// skew says that the function has another version, by its latest answer; nil before the first.
 	skew atomic.Pointer[string]
-	// approving sends also what only reads through the alias of approvers, who may have no other.
-	approving bool
 	// user is who runs the command, by the environment.
 	user string
 }
@@ -61,17 +60,28 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 	if err != nil {
 		return resp, err
 	}
+	reads := redrive.Reads(r.Action)
 	alias := topology.AliasOperate
-	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || g.approving {
+	if r.Action == "approve" || r.Action == "discard" || r.Action == "decide" || reads && g.approving.Load() {
 		alias = topology.AliasApprove
 	}
 	if how == types.InvocationTypeRequestResponse {
 		waiting := time.AfterFunc(silence, func() { say(g.stderr, "waiting for the redrive function: %s\n", r.Action) })
 		defer waiting.Stop()
 	}
-	out, err := g.lambda.Invoke(ctx, &lambda.InvokeInput{
-		FunctionName: &g.names.RedriveFunction, Qualifier: &alias, Payload: payload, InvocationType: how,
-	})
+	through := func(alias string) (*lambda.InvokeOutput, error) {
+		return g.lambda.Invoke(ctx, &lambda.InvokeInput{
+			FunctionName: &g.names.RedriveFunction, Qualifier: &alias, Payload: payload, InvocationType: how,
+		})
+	}
+	out, err := through(alias)
+	if reads && alias == topology.AliasOperate && denied(err) {
+		// An approver may invoke the other alias alone.
+		if answer, failed := through(topology.AliasApprove); !denied(failed) {
+			g.approving.Store(true)
+			out, err = answer, failed
+		}
+	}
 	switch {
 	case err != nil:
 		return resp, g.explain(err)
@@ -95,6 +105,12 @@ func (g *governor) invoke(ctx context.Context, r redrive.Request, how types.Invo
 			r.Action, g.place)
 	}
 	return resp, nil
+}
+
+// denied says whether AWS refused a call for want of a permission.
+func denied(err error) bool {
+	p, ok := awsclient.ProblemOf(err)
+	return ok && p.Cause == awsclient.Denied
 }
 
 // saidBy is the error's text in the answer of a function that failed, or else the answer.
@@ -122,7 +138,7 @@ func missing(r redrive.Request, resp redrive.Response) bool {
 	case "decide":
 		return r.Job != "" && resp.Entry == nil
 	case "inspect":
-		return (r.Message != "" || r.Job != "") && resp.Message == nil
+		return (r.Message != "" || r.Job != "") && resp.Message == nil && resp.Run == nil // a run answers for the DLQ
 	}
 	return false
 }

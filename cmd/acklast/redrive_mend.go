@@ -43,6 +43,9 @@ edit; with --file it shows what the edited body changes, and makes a plan of it.
 			if file == "" {
 				a.at(g.target)
 				resp, err := g.ask(ctx, redrive.Request{Action: "inspect", Message: message, Job: job, WithBody: true})
+				if err == nil && resp.Message == nil {
+					err = refuse("%s", heldBy(resp.Run))
+				}
 				if err != nil {
 					return err
 				}

@@ -69,7 +69,7 @@ alias "approve", which is a permission of its own.`,
 			if err != nil {
 				return err
 			}
-			g.approving = true
+			g.approving.Store(true)
 			a.announce(ctx, g.target)
 			on, err := a.resolve(ctx, g, args, func(r redrive.Run) bool { return r.State == redrive.Planned })
 			if err != nil {

@@ -208,10 +208,12 @@ func printRun(w io.Writer, r *redrive.Run, now time.Time) {
 	row(w, "updated", when(r.UpdatedAt, now))
 	row(w, "canary", cmp.Or(r.Canary, "-"))
 	row(w, "messages", r.Total)
+	cut := false
 	for _, ending := range slices.Sorted(maps.Keys(r.Endings)) {
 		names := strings.Join(r.Names[ending], ", ")
 		if more := r.Endings[ending] - len(r.Names[ending]); more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
+			cut = true
 		}
 		row(w, ending, fmt.Sprintf("%d: %s", r.Endings[ending], names))
 	}
@@ -219,8 +221,11 @@ func printRun(w io.Writer, r *redrive.Run, now time.Time) {
 		row(w, "not seen", r.Unseen)
 	}
 	for _, watched := range r.Watched {
-		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate || watched.Ending == redrive.TakenOver {
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TooLate || watched.Ending == redrive.TakenOver || watched.Ending == redrive.Unjudged {
 			row(w, "failed", fmt.Sprintf("%s: %s: %s", watched.Job, watched.Ending, watched.Why))
 		}
+	}
+	if cut {
+		say(w, "\nEvery job with its ending: acklast audit %s\n", plain(r.ID))
 	}
 }

@@ -76,9 +76,13 @@ asks the function. With a RUN, that run alone is stopped, and can be continued. 
 func (a *app) throw(ctx context.Context, g *governor, r redrive.Request) (*redrive.Switch, error) {
 	store := redrive.NewStore(g.db, g.names.OperationsTable)
 	sw := redrive.Switch{On: true, By: r.By, Reason: r.Reason, At: a.now().UTC()}
+	ttl := sw.At.Add(topology.DefaultRedrive().Retention)
 	for {
-		direct := g.explain(store.ThrowSwitch(ctx, sw, a.now().Add(topology.DefaultRedrive().Retention)))
+		direct := g.explain(store.ThrowSwitch(ctx, sw, ttl))
 		if direct == nil {
+			if err := g.explain(store.RecordThrow(ctx, sw, ttl)); err != nil {
+				say(a.stderr, "the kill switch is on; the audit has no line about it before its release: %s\n", plain(err.Error()))
+			}
 			return &sw, nil
 		}
 		resp, err := g.ask(ctx, r)

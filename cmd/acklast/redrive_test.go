@@ -113,7 +113,7 @@ func TestRedriveCommands(t *testing.T) {
 		t.Errorf("status: exit code %d", got.code)
 	}
 
-	contains(t, user.must("audit", plan.Run).stdout, "intent", "sent", "ran", "reservation.expire/r-1/h-1", id)
+	contains(t, user.must("audit", plan.Run).stdout, "intent", "sent", "ran", "reservation.expire/r-1/h-1", id, "ENDING", "isolated again", "rejected, permanent: ", "The endings are as of ")
 	contains(t, user.must("audit", plan.ID).stdout, "planned", "ada", "ran")
 	contains(t, user.must("audit", "reservation.expire/r-1/h-1").stdout, "sent", id)
 
@@ -195,6 +195,18 @@ func TestProgressOfARun(t *testing.T) {
 	run.State, run.Why = redrive.Halted, "the canary failed"
 	a.progress(run, 3, 0)
 	contains(t, said.String(), "halted", "the canary failed")
+}
+
+// Where a run does not name all, it says which command does.
+func TestARunSaysWhereAllNamesAre(t *testing.T) {
+	for names, want := range map[string]bool{"a b c": true, "a b c d": false} {
+		var said strings.Builder
+		printRun(&said, &redrive.Run{ID: "r-1", State: redrive.Done, Endings: map[redrive.Ending]int{redrive.Again: 4},
+			Names: map[redrive.Ending][]string{redrive.Again: strings.Fields(names)}}, time.Now())
+		if got := strings.Contains(said.String(), "acklast audit r-1"); got != want {
+			t.Errorf("of 4 jobs it names %s: names the command %t, want %t:\n%s", names, got, want, said.String())
+		}
+	}
 }
 
 func TestExitCodesOfARun(t *testing.T) {

@@ -74,7 +74,7 @@ var fieldWords = map[string]string{
 	"doctor.Check.Result":                "ok, finding or cannot tell",
 	"job.Memory.At":                      "when it was isolated",
 	"job.Memory.ContendedFrom":           "when conflicting writes first deferred it",
-	"job.Memory.OutageFrom":              "when the ledger's trouble first handed it back",
+	"job.Memory.OutageFrom":              "when the ledger's trouble last began to hand it back",
 	"ledger.Decision.What":               "sent, not-sent, drop or cancel",
 	"ledger.Entry.ContendedFrom":         "when conflicting writes first deferred it",
 	"ledger.Entry.Decided":               "the decision that the next reopening uses up",

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -40,6 +41,8 @@ type target struct {
 	place string
 	// command is the name of the command that uses the target.
 	command string
+	// approving sends requests that only read through the alias of approvers.
+	approving atomic.Bool
 
 	sqs *sqs.Client
 	db  *dynamodb.Client

@@ -143,7 +143,7 @@ func (st *Stack) jobAlarms() []alarm {
 		}, {
 			name: "copies", severity: ticket,
 			todo: "Copies of isolated jobs arrived and went to the DLQ. A producer sends again what is isolated, or somebody puts messages back. " +
-				"A copy lifts nothing: redrive or decide the job, and discard the copy.",
+				"A copy lifts nothing: redrive or decide the job, and discard the copy by its message's id, which leaves the job as it is.",
 			metric: st.workerMetric(telemetry.MetricCopies, sum, ""), limit: 1, periods: 15, datapoints: 1,
 		}, {
 			name: "conflicts", severity: ticket,

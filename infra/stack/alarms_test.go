@@ -74,7 +74,7 @@ func headings(t *testing.T, file string) map[string]bool {
 }
 
 func TestAlarms(t *testing.T) {
-	tm := standardTemplate(t)
+	tm := templateOf(t, checked())
 	doc, err := os.ReadFile("../../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ type observed struct {
 	minutes int
 }
 
-func (sc scenario) play(t *testing.T, i int, rule string) observed {
+func (sc scenario) play(t *testing.T, i int, rule, version string) observed {
 	t.Helper()
 	tr := traffics[i]
 	if i == len(traffics)-1 && sc.thousand != nil {
@@ -32,7 +32,7 @@ func (sc scenario) play(t *testing.T, i int, rule string) observed {
 	var seen observed
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, tr.every, tr.weight)
-		w.rule = rule
+		w.rule, w.version = rule, version
 		if sc.prepare != nil {
 			sc.prepare(w)
 		}
@@ -73,10 +73,11 @@ func (o observed) on(a cloudwatch.Alarm, m *cloudwatch.Metrics) rang {
 	return rang{strings.TrimPrefix(a.Name, "acklast-"), since[0].On - from, cloudwatch.Describe(since, from)}
 }
 
-// deployedAlarms are the alarms as the template has them, and the name of the census's rule.
-func deployedAlarms(t *testing.T) (all []cloudwatch.Alarm, rule string) {
+// deployedAlarms are the alarms as the template of a checked deployment has them, the name of the census's rule, and
+// the worker's version.
+func deployedAlarms(t *testing.T) (all []cloudwatch.Alarm, rule, version string) {
 	t.Helper()
-	tm := standardTemplate(t)
+	tm := templateOf(t, checked())
 	for _, id := range tm.of("AWS::CloudWatch::Alarm") {
 		a, err := cloudwatch.ParseAlarm(tm.resolve(tm.Resources[id].Properties).(map[string]any))
 		if err != nil {
@@ -84,14 +85,19 @@ func deployedAlarms(t *testing.T) (all []cloudwatch.Alarm, rule string) {
 		}
 		all = append(all, a)
 	}
-	return all, tm.ref(tm.of("AWS::Events::Rule")[0])
+	for _, id := range tm.of("AWS::Lambda::Alias") {
+		if p := tm.Resources[id].Properties; p["Name"] == AliasLive {
+			version = tm.text(p["FunctionVersion"])
+		}
+	}
+	return all, tm.ref(tm.of("AWS::Events::Rule")[0]), version
 }
 
 // The alarms' definitions are the template's, the metrics are what the real worker and redrive function write in
 // virtual time. The table in docs/deploy.md is what this test sees; write it anew with
 // go test ./infra/stack -run AlarmTable -update
 func TestAlarmTable(t *testing.T) {
-	alarms, rule := deployedAlarms(t)
+	alarms, rule, version := deployedAlarms(t)
 	var mu sync.Mutex
 	// A metric is needed when some alarm would be on at other times without it.
 	needed := map[string]bool{}
@@ -103,7 +109,7 @@ func TestAlarmTable(t *testing.T) {
 				name := sc.name + ", " + tr.name
 				t.Run(name, func(t *testing.T) {
 					t.Parallel() // nothing in it reaches the CDK
-					seen := sc.play(t, i, rule)
+					seen := sc.play(t, i, rule, version)
 					mu.Lock()
 					defer mu.Unlock()
 					var all []rang

@@ -149,9 +149,9 @@ func TestServicesThatMaySend(t *testing.T) {
 	st.AllowBucket(files)
 	tm := synth("Jobs")
 	want := []string{
-		"sns.amazonaws.com map[ArnEquals:map[aws:SourceArn:" + topic + "]]",
-		"events.amazonaws.com map[ArnEquals:map[aws:SourceArn:" + rule + "]]",
-		"s3.amazonaws.com map[ArnEquals:map[aws:SourceArn:" + files + "] StringEquals:map[aws:SourceAccount:" + testAccount + "]]",
+		"sns.amazonaws.com map[ArnEquals:map[aws:SourceArn:[" + topic + "]]]",
+		"events.amazonaws.com map[ArnEquals:map[aws:SourceArn:[" + rule + "]]]",
+		"s3.amazonaws.com map[ArnEquals:map[aws:SourceArn:[" + files + "]] StringEquals:map[aws:SourceAccount:" + testAccount + "]]",
 	}
 	services := func(document any, actions string) []string {
 		var got []string
@@ -234,7 +234,7 @@ func TestGrantsOfKindsAreChecked(t *testing.T) {
 		`kind a: table "a/b": a table's name has`:           {Kinds: []acklast.Kind{kind("a", []acklast.Table{{Name: "a/b", PartitionKey: "id"}})}},
 		`kind slow: attempt time is 1h0m0s, above start margin`: {Kinds: []acklast.Kind{acklast.Define(acklast.Definition[struct{}]{
 			Name: "slow", Key: func(struct{}) (string, []string) { return "x", nil }, Attempts: acklast.Attempts{Time: time.Hour}}, neverStarted)}},
-		`the worker's environment has about`:                   {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
+		`the worker's environment has up to`:                   {Environment: map[string]string{"LONG": strings.Repeat("x", 4000)}},
 		`environment has ACKLAST_REDRIVE_RATE, which New sets`: {Environment: map[string]string{"ACKLAST_REDRIVE_RATE": "x"}},
 		`environment has ACKLAST_STACK, which New sets`:        {Environment: map[string]string{"ACKLAST_STACK": "x"}},
 	} {

@@ -207,7 +207,7 @@ func TestCosts(t *testing.T) {
 	}
 	checkBlock(t, "<!-- The memory's costs are computed by TestCosts. -->\n", "<!-- The memory's costs end here. -->\n", b.String(), costsAnew)
 
-	tm := standardTemplate(t)
+	tm := templateOf(t, checked()) // as infra/environments/default.json has it
 	alarms, watched := tm.of("AWS::CloudWatch::Alarm"), 0
 	for _, id := range alarms {
 		_, metrics := tm.watched(tm.Resources[id].Properties)

@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"slices"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -45,23 +47,42 @@ func (st *Stack) AllowBucket(arn string) {
 	st.allowService("s3.amazonaws.com", arn, "aws:SourceAccount", *st.stack.Account())
 }
 
-// allowService lets a service send to the source queue on behalf of one source. Without the condition, topics, rules and
-// buckets of every AWS customer could send too.
+// allowService lets a service send to the source queue on behalf of one more source. Without the condition, topics, rules
+// and buckets of every AWS customer could send too. SQS allows few statements and conditions in a policy, so that a
+// service has one.
 func (st *Stack) allowService(service, sourceARN string, more ...string) {
-	condition := map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": sourceARN}}
-	if len(more) == 2 {
-		condition["StringEquals"] = map[string]any{more[0]: more[1]}
+	s, known := st.services[service]
+	if !known {
+		principal := &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(&service, nil)}
+		s = &sending{queue: awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Principals: principal, Actions: jsii.Strings("sqs:SendMessage"), Resources: &[]*string{st.queues.source.QueueArn()},
+		})}
+		st.queues.source.AddToResourcePolicy(s.queue)
+		if st.key != nil {
+			// A key's policy knows only the key it belongs to, as "*".
+			s.key = awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+				Principals: principal, Actions: jsii.Strings("kms:GenerateDataKey", "kms:Decrypt"), Resources: jsii.Strings("*"),
+			})
+			st.key.AddToResourcePolicy(s.key, nil)
+		}
+		st.services[service] = s
 	}
-	principal := awsiam.NewServicePrincipal(&service, nil)
-	st.queues.source.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Principals: &[]awsiam.IPrincipal{principal}, Actions: jsii.Strings("sqs:SendMessage"),
-		Resources: &[]*string{st.queues.source.QueueArn()}, Conditions: &condition,
-	}))
-	if st.key != nil {
-		// A key's policy knows only the key it belongs to, as "*".
-		st.key.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-			Principals: &[]awsiam.IPrincipal{principal}, Actions: jsii.Strings("kms:GenerateDataKey", "kms:Decrypt"),
-			Resources: jsii.Strings("*"), Conditions: &condition,
-		}), nil)
+	if !slices.Contains(s.sources, sourceARN) {
+		s.sources = append(s.sources, sourceARN)
 	}
+	for _, one := range []awsiam.PolicyStatement{s.queue, s.key} {
+		if one == nil {
+			continue
+		}
+		one.AddCondition(jsii.String("ArnEquals"), map[string]any{"aws:SourceArn": s.sources})
+		if len(more) == 2 {
+			one.AddCondition(jsii.String("StringEquals"), map[string]any{more[0]: more[1]})
+		}
+	}
+}
+
+// sending are the statements that let a service send for its sources; key is nil without a key.
+type sending struct {
+	queue, key awsiam.PolicyStatement
+	sources    []string
 }

@@ -5,9 +5,6 @@ import (
 	"testing"
 )
 
-// longestRegion is a region with as long a name as any of AWS's.
-const longestRegion = "ap-northeast-1"
-
 // nameLimits are the properties that name a resource, and how long AWS allows that name to be.
 var nameLimits = map[string]struct {
 	property string
@@ -44,5 +41,46 @@ func TestTheLongestNameFits(t *testing.T) {
 	p.Name += "n"
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "at most 39 letters") {
 		t.Errorf("a name of 40 letters: %v", err)
+	}
+}
+
+// Whatever Validate accepts is small enough for Lambda, in both functions and in every region.
+func TestTheLongestEnvironmentFits(t *testing.T) {
+	p := defaults()
+	p.Name = strings.Repeat("n", 39)
+	tm := templateOf(t, p)
+	// far is the part that a region adds to what the template has in testRegion, in the partition aws.
+	far := strings.NewReplacer(testRegion, longestRegion, "arn:aws:", "arn:aws-us-gov:", ".amazonaws.com/", ".amazonaws.com.cn/")
+	for _, function := range []string{"worker", "redrive"} {
+		variables := tm.resolve(tm.named(t, "AWS::Lambda::Function", "FunctionName", p.Name+"-"+function)["Environment"]).(map[string]any)["Variables"].(map[string]any)
+		size := 0
+		for name, value := range variables {
+			text := value.(string)
+			if strings.HasPrefix(text, "<SchedulerRole") {
+				text = "arn:aws:iam::" + testAccount + ":role/" + p.Name + "-scheduler-" + testRegion
+			}
+			size += len(name) + len(far.Replace(text))
+		}
+		own := 0
+		for name, value := range p.withDefaults().environments()[function] {
+			own += len(name) + len(value)
+		}
+		if own != size {
+			t.Errorf("%s: Validate counts %d bytes, and the template has %d", function, own, size)
+		}
+	}
+	// The larger of both decides.
+	p.Environment = map[string]string{"FILL": ""}
+	size := 0
+	for name, value := range p.withDefaults().environments()["redrive"] {
+		size += len(name) + len(value)
+	}
+	p.Environment["FILL"] = strings.Repeat("x", maxEnvironmentBytes-size)
+	if err := p.Validate(); err != nil {
+		t.Error(err)
+	}
+	p.Environment["FILL"] += "x"
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "the redrive's environment has up to 4097 bytes by the region, but Lambda allows 4096") {
+		t.Errorf("one byte more: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
@@ -154,7 +155,10 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 		statement(on(q.source, q.recovery, q.dlq), "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
 		statement(append(all, st.index()), "dynamodb:Query"),
 		statement(all, "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan"),
-		statement([]*string{st.worker.fn.FunctionArn(), st.redrive.fn.FunctionArn()}, "lambda:GetFunctionConfiguration"),
+		// What the Lambda console reads for the pages of a function and of its aliases, by AWS's guide.
+		statement(versions(st.worker.fn, st.redrive.fn), "lambda:GetFunctionConfiguration", "lambda:GetFunction", "lambda:GetFunctionConcurrency",
+			"lambda:GetFunctionCodeSigningConfig", "lambda:GetFunctionEventInvokeConfig", "lambda:GetAlias", "lambda:GetPolicy", "lambda:ListAliases",
+			"lambda:ListVersionsByFunction", "lambda:ListTags"),
 		statement([]*string{st.mappings.source.EventSourceMappingArn(), st.mappings.recovery.EventSourceMappingArn()},
 			"lambda:GetEventSourceMapping"),
 		// The doctor checks that Lambda does not stop the worker's hops as a recursive loop.
@@ -167,6 +171,8 @@ func (st *Stack) readStatements() []awsiam.PolicyStatement {
 			"cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery",
 			// Mappings are found by their queue.
 			"lambda:ListEventSourceMappings",
+			// The console finds a function in this list.
+			"lambda:ListFunctions",
 			// "acklast doctor" reads the account's quota, the subscribers of the alarms' topics, which may be topics of
 			// another stack, and the caller's own rights. The stack does not know the caller's role.
 			"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy",
@@ -209,6 +215,15 @@ func on(queues ...awssqs.Queue) []*string {
 	var arns []*string
 	for _, q := range queues {
 		arns = append(arns, q.QueueArn())
+	}
+	return arns
+}
+
+// versions are functions with all their versions and aliases.
+func versions(functions ...awslambda.Function) []*string {
+	var arns []*string
+	for _, f := range functions {
+		arns = append(arns, f.FunctionArn(), jsii.String(*f.FunctionArn()+":*"))
 	}
 	return arns
 }

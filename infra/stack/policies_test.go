@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,11 +188,13 @@ var mayRead = slices.Concat(
 		"dynamodb:table/acklast-resources dynamodb:table/acklast-subscriptions",
 		"dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:Query"),
 	grid("dynamodb:table/acklast-ledger/index/isolated", "dynamodb:Query"),
-	grid("lambda:function:acklast-worker lambda:function:acklast-redrive", "lambda:GetFunctionConfiguration"),
+	grid("lambda:function:acklast-worker lambda:function:acklast-worker:* lambda:function:acklast-redrive lambda:function:acklast-redrive:*",
+		"lambda:GetFunctionConfiguration", "lambda:GetFunction", "lambda:GetFunctionConcurrency", "lambda:GetFunctionCodeSigningConfig",
+		"lambda:GetFunctionEventInvokeConfig", "lambda:GetAlias", "lambda:GetPolicy", "lambda:ListAliases", "lambda:ListVersionsByFunction", "lambda:ListTags"),
 	grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:GetEventSourceMapping"),
 	grid("logs:log-group:/aws/lambda/acklast-worker:* logs:log-group:/aws/lambda/acklast-redrive:*",
 		"logs:DescribeLogStreams", "logs:GetLogEvents", "logs:FilterLogEvents", "logs:StartQuery"),
-	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery", "lambda:ListEventSourceMappings",
+	grid("*", "cloudwatch:GetMetricData", "cloudwatch:GetMetricStatistics", "cloudwatch:ListMetrics", "cloudwatch:DescribeAlarms", "logs:GetQueryResults", "logs:StopQuery", "lambda:ListEventSourceMappings", "lambda:ListFunctions",
 		"lambda:GetAccountSettings", "sns:ListSubscriptionsByTopic", "iam:SimulatePrincipalPolicy"),
 	grid("lambda:function:acklast-worker", "lambda:GetFunctionRecursionConfig"),
 	grid("cloudwatch:dashboard/acklast-eu-central-1", "cloudwatch:GetDashboard"),
@@ -224,6 +227,25 @@ func TestPeopleMay(t *testing.T) {
 		grid("lambda:event-source-mapping:<SourceMapping> lambda:event-source-mapping:<RecoveryMapping>", "lambda:UpdateEventSourceMapping"),
 		grid("sqs:acklast-source", "sqs:SendMessage"), // for acklast smoke
 	))
+}
+
+// IAM allows 6144 characters for a managed policy and 10240 for the policies of a role, white space aside.
+func TestPoliciesFit(t *testing.T) {
+	p := checked()
+	p.Name, p.CustomerKey, p.AlarmEmail = strings.Repeat("n", 39), true, "ops@example.com"
+	tm := templateOf(t, p)
+	far := strings.NewReplacer(testRegion, longestRegion, "arn:aws:", "arn:aws-us-gov:")
+	for kind, limit := range map[string]int{"AWS::IAM::ManagedPolicy": 6144, "AWS::IAM::Policy": 10_240} {
+		for _, id := range tm.of(kind) {
+			raw, err := json.Marshal(tm.resolve(tm.Resources[id].Properties["PolicyDocument"]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(far.Replace(string(raw))); n > limit {
+				t.Errorf("%s has up to %d characters, and IAM allows %d", id, n, limit)
+			}
+		}
+	}
 }
 
 // The operations table holds the approvals: who may throw the kill switch or cancel jobs may write nothing else in it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -171,7 +172,19 @@ var (
 	// It becomes a word of a shell's command line.
 	endpoint = regexp.MustCompile(`^https?://[a-zA-Z0-9.-]+(:[0-9]+)?$`)
 	email    = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
+	// What Lambda and the services that take tags accept.
+	variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]+$`)
+	tagText      = regexp.MustCompile(`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`)
 )
+
+// longestRegion is a region with as long a name as any of AWS's.
+const longestRegion = "ap-northeast-1"
+
+// maxTags is how many tags of ours a resource may have.
+const maxTags = 50
+
+// hookInvocations are what a checked deployment runs besides the lanes: the hook, and the version that it tries.
+const hookInvocations = 2
 
 // maxEnvironmentBytes is what Lambda allows for a function's environment.
 const maxEnvironmentBytes = 4096
@@ -201,17 +214,38 @@ func (p Props) Validate() error {
 	must(!p.DeletionProtection || !p.DestroyData,
 		"deletionProtection and destroyData exclude each other: the one refuses what the other promises")
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
+		if !variableName.MatchString(name) {
+			must(false, "environment has %q, but Lambda wants a name of at least two letters, digits and underscores that begins with a letter", name)
+			continue
+		}
 		must(!p.reserved(name), "environment has %s, which New sets itself", name)
+		must(!ofLambda(name), "environment has %s, which Lambda sets itself", name)
 	}
-	// Lambda counts names and values together; a queue's URL has about 100 bytes.
-	size := 0
-	for name, value := range p.workerEnvironment(topology.QueueURLs{}) {
-		size += len(name) + len(value)
+	environments := p.environments()
+	for _, function := range slices.Sorted(maps.Keys(environments)) {
+		size := 0
+		for name, value := range environments[function] {
+			size += len(name) + len(value)
+		}
+		must(size <= maxEnvironmentBytes, "the %s's environment has up to %d bytes by the region, but Lambda allows %d", function, size, maxEnvironmentBytes)
 	}
-	for name, value := range p.Environment {
-		size += len(name) + len(value)
+	must(len(p.Tags) <= maxTags, "there are %d tags, but AWS allows %d", len(p.Tags), maxTags)
+	for _, name := range slices.Sorted(maps.Keys(p.Tags)) {
+		value := p.Tags[name]
+		must(!strings.HasPrefix(strings.ToLower(name), "aws:"), "tags has %q, but AWS keeps that prefix to itself", name)
+		must(name != "" && utf8.RuneCountInString(name) <= 128 && utf8.RuneCountInString(value) <= 256,
+			"tags has %q, but a tag's name has at most 128 characters and its value 256", name)
+		must(tagText.MatchString(name+value), "tags has %q, but a tag has letters, digits, spaces and _.:/=+-@ only", name)
 	}
-	must(size+300 <= maxEnvironmentBytes, "the worker's environment has about %d bytes, but Lambda allows %d", size+300, maxEnvironmentBytes)
+	if lanes := p.Numbers.SourceConcurrency + p.Numbers.RecoveryConcurrency; p.CheckedDeployment {
+		of := p.Infra.AccountConcurrency
+		// Infra.Validate reports what does not even fit without them.
+		must(of == 0 || of < lanes+topology.MinReservedConcurrency || of >= lanes+topology.MinReservedConcurrency+hookInvocations,
+			"the account's concurrency of %d has to hold the caps of both lanes, a redrive and a request that stops it, and checkedDeployment needs two more: the hook, and the version that it tries", of)
+		reserved := p.Infra.WorkerReserved
+		must(reserved != lanes,
+			"worker reserved concurrency is %d, but checkedDeployment needs one more than the caps of both lanes: the version that the hook tries", reserved)
+	}
 	for _, k := range acklast.Describe(p.Kinds...) {
 		must(k.Attempts.Time <= p.Numbers.StartMargin-p.Numbers.HandoverMargin,
 			"kind %s: attempt time is %v, above start margin - handover margin = %v: an attempt would reach into the hand-over's time",
@@ -226,11 +260,36 @@ func (p Props) Validate() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// reserved says whether New sets the variable, or Lambda does.
+// reserved says whether New sets the variable.
 func (p Props) reserved(variable string) bool {
 	_, worker := p.workerEnvironment(topology.QueueURLs{})[variable]
 	_, redrive := p.redriveEnvironment(topology.QueueURLs{})[variable]
-	return worker || redrive || strings.HasPrefix(variable, "AWS_LAMBDA_")
+	return worker || redrive
+}
+
+// ofLambda says whether a variable is one that Lambda reserves.
+func ofLambda(variable string) bool {
+	return strings.HasPrefix(variable, "AWS_LAMBDA_") || slices.Contains([]string{
+		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EXECUTION_ENV", "AWS_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+		"AWS_SESSION_TOKEN", "LAMBDA_TASK_ROOT", "LAMBDA_RUNTIME_DIR",
+	}, variable)
+}
+
+// environments are both functions' environments, with what only the deployed stack knows as long as in any account
+// and region.
+func (p Props) environments() map[string]map[string]string {
+	const account, region, suffix = "123456789012", longestRegion, ".amazonaws.com.cn/"
+	names := p.names()
+	url := func(queue string) string { return "https://sqs." + region + suffix + account + "/" + queue }
+	urls := topology.QueueURLs{Source: url(names.SourceQueue), Recovery: url(names.RecoveryQueue), DLQ: url(names.DLQ)}
+	own := p.workerEnvironment(urls)
+	maps.Copy(own, worker.ScheduleEnvironment(
+		"arn:aws-us-gov:iam::"+account+":role/"+names.SchedulerRole+"-"+region, "arn:aws-us-gov:sqs:"+region+":"+account+":"+names.DLQ))
+	all := map[string]map[string]string{"worker": own, "redrive": p.redriveEnvironment(urls)}
+	for _, env := range all {
+		maps.Copy(env, p.Environment)
+	}
+	return all
 }
 
 func (p Props) names() topology.Names { return topology.NamesOf(p.Name) }

@@ -340,11 +340,12 @@ var scenarios = []scenario{
 			time.Sleep(2 * time.Hour)
 		},
 	}, {
-		name:   "an ambiguous job stays, and others are isolated after two and four hours",
+		name:   "an ambiguous job stays for three days, and others are isolated after one and two",
 		rings:  []string{"dlq-arrivals", "dlq-depth"},
 		within: 3,
 		happens: func(w *world) {
 			w.set(func(f *faults) {
+				f.silent = true // days of healthy jobs would only take time
 				f.fails = func(_ string, d job.Delivery) *job.Failure {
 					switch d.Subject {
 					case "ambiguous":
@@ -359,7 +360,7 @@ var scenarios = []scenario{
 				w.mu.Lock()
 				w.send(id)
 				w.mu.Unlock()
-				time.Sleep(2 * time.Hour)
+				time.Sleep(24 * time.Hour)
 			}
 		},
 	}, {
@@ -489,6 +490,15 @@ var scenarios = []scenario{
 		within: 3,
 		happens: func(w *world) {
 			w.measure(time.Minute, 1, cloudwatch.SeriesOf("AWS/Lambda", lambdaErrors, "FunctionName=acklast-redrive"))
+			time.Sleep(time.Hour)
+		},
+	}, {
+		name:   "a new version of the worker fails what it gets, until CodeDeploy rolls it back",
+		rings:  []string{"new-version-errors", "worker-errors"},
+		within: 4,
+		happens: func(w *world) {
+			w.measure(4*time.Minute, 1, cloudwatch.SeriesOf("AWS/Lambda", lambdaErrors, "FunctionName=acklast-worker"),
+				cloudwatch.SeriesOf("AWS/Lambda", lambdaErrors, "FunctionName=acklast-worker", "Resource=acklast-worker:live", "ExecutedVersion="+w.version))
 			time.Sleep(time.Hour)
 		},
 	}, {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"acklast/infra/cloudwatch"
+	"acklast/internal/effect"
 	"acklast/internal/job"
 	"acklast/internal/lanes"
 	"acklast/internal/ledger"
@@ -38,6 +39,7 @@ type world struct {
 	redrive *redrive.Service
 	began   time.Time
 	rule    string // the census's schedule
+	version string // the worker's, which a deployment tries
 
 	mu      sync.Mutex
 	queues  map[job.Queue]*simQueue
@@ -71,7 +73,8 @@ type faults struct {
 	takes       time.Duration // how long one job takes; 50 ms if zero
 }
 
-// The two kinds of job: one runs late, the other expires.
+// The two kinds of job: one commits its effect with its entry and runs late, the other is an effect outside the database
+// that expires.
 const (
 	plainKind    = "plain"
 	reminderKind = "reminding"
@@ -80,10 +83,10 @@ const (
 // budget is how long a job has until its deadline.
 const budget = 15 * time.Minute
 
-func simKind(w *world, s *session, name string, late job.LatePolicy) job.Kind {
+func simKind(name string, run func(context.Context, job.Delivery) job.Result) job.Kind {
 	type payload struct{ ID string }
-	k := job.Define(job.Definition[payload]{Name: name, Late: late, Key: func(p payload) (string, []string) { return p.ID, nil }})
-	k.Run = func(_ context.Context, d job.Delivery) job.Result { return w.attempt(s, name, d) }
+	k := job.Define(job.Definition[payload]{Name: name, Key: func(p payload) (string, []string) { return p.ID, nil }})
+	k.Run = run
 	return k
 }
 
@@ -125,7 +128,27 @@ func newWorld(t *testing.T, every time.Duration, weight float64) *world {
 }
 
 func (w *world) kinds(s *session) job.Catalogue {
-	return job.NewCatalogue(simKind(w, s, plainKind, job.RunLate), simKind(w, s, reminderKind, job.ExpireLate))
+	runner, err := effect.New(effect.Options{
+		Stack: "acklast", Ledger: s, Rules: w.config.Rules, Timeout: 5 * time.Second, AttemptLeft: w.config.AttemptLeft(), LeaseSkew: w.config.LeaseSkew,
+		Now: time.Now, Random: func() float64 { return 0.5 },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return job.NewCatalogue(
+		simKind(plainKind, func(_ context.Context, d job.Delivery) job.Result {
+			if err := w.dependency(s, plainKind, d); err != nil {
+				return job.Result{Err: err}
+			}
+			return w.commit(s, d)
+		}),
+		simKind(reminderKind, func(ctx context.Context, d job.Delivery) job.Result {
+			return runner.Run(ctx, d, effect.Call{
+				ExpiresAt: d.Envelope.Deadline,
+				Plan:      func(context.Context) (string, error) { return "", w.dependency(s, reminderKind, d) },
+				Send:      func(context.Context, string) (string, error) { return "request", nil },
+			})
+		}))
 }
 
 // set changes what is wrong.
@@ -186,11 +209,42 @@ func (s *session) Update(_ context.Context, key, token string, change func(ledge
 		if err != nil {
 			return err
 		}
-		next.Key, next.Owner, next.Version = key, token, e.Version+1
-		e, s.entries[key] = next, next
+		next.Owner = token
+		e = s.keep(key, next)
 		return nil
 	})
 	return e, err
+}
+
+// keep writes an entry; locked. Of a final one only its fate is kept: there are many.
+func (w *world) keep(key string, e ledger.Entry) ledger.Entry {
+	e.Key, e.Version = key, w.entries[key].Version+1
+	w.entries[key] = e
+	if e.Status.Final() {
+		w.entries[key] = ledger.Entry{Key: key, Status: e.Status, Redrives: e.Redrives, Run: e.Run, Digest: e.Digest, Version: e.Version}
+	}
+	return e
+}
+
+func (s *session) UpdateFrom(ctx context.Context, found ledger.Entry, token string, change func(ledger.Entry) (ledger.Entry, error)) (ledger.Entry, error) {
+	return s.Update(ctx, found.Key, token, change)
+}
+
+func (s *session) Claim(_ context.Context, rules ledger.Rules, d job.Delivery, l ledger.Lease) (e ledger.Entry, err error) {
+	err = s.call(func() error {
+		e = s.entries[d.Key]
+		next, err := rules.Claim(e, d, l, time.Now())
+		if err != nil {
+			return &ledger.RefusedError{Entry: e}
+		}
+		e = s.keep(d.Key, next)
+		return nil
+	})
+	return e, err
+}
+
+func (s *session) Learn(ctx context.Context, rules ledger.Rules, key string, ev ledger.Evidence) (ledger.Entry, error) {
+	return s.Update(ctx, key, s.entries[key].Owner, func(e ledger.Entry) (ledger.Entry, error) { return rules.Learn(e, ev) })
 }
 
 func (s *session) ReadStrikes(_ context.Context, id string) (st ledger.Strikes, err error) {
@@ -239,22 +293,25 @@ func (s *session) Isolated(_ context.Context, from, to time.Time, each func([]le
 	return each(found)
 }
 
-// attempt is a kind's run: it fails, kills the process, or commits the job's effect with its entry.
-func (w *world) attempt(s *session, kind string, d job.Delivery) (result job.Result) {
+// dependency is a kind's own dependency. It fails, kills the process, or answers.
+func (w *world) dependency(s *session, kind string, d job.Delivery) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	f := w.fault
-	w.mu.Unlock()
 	if f.crashes != nil && f.crashes(d) {
-		w.mu.Lock()
 		s.dead = true
-		w.mu.Unlock()
-		return job.Result{Err: errDead}
+		return errDead
 	}
 	if f.fails != nil {
 		if failure := f.fails(kind, d); failure != nil {
-			return job.Result{Err: failure}
+			return failure
 		}
 	}
+	return nil
+}
+
+// commit commits the job's effect with its entry.
+func (w *world) commit(s *session, d job.Delivery) (result job.Result) {
 	err := s.call(func() error {
 		e := w.entries[d.Key]
 		if !e.Accepts(time.Now()) {
@@ -265,8 +322,7 @@ func (w *world) attempt(s *session, kind string, d job.Delivery) (result job.Res
 		if err != nil {
 			return err
 		}
-		// Of a final entry only its fate is kept: there are many.
-		w.entries[d.Key] = ledger.Entry{Key: d.Key, Status: next.Status, Redrives: next.Redrives, Run: next.Run, Digest: next.Digest, Version: e.Version + 1}
+		w.keep(d.Key, next)
 		result = job.Result{Verdict: job.Committed, Detail: "ran"}
 		return nil
 	})

@@ -40,6 +40,7 @@ type Stack struct {
 	mappings  mappings
 	policies  policies
 	alarms    alarms
+	services  map[string]*sending // that may send, by their names
 }
 
 // New adds a system to a scope. The id "Default" keeps the id out of the logical ids of what is in it,
@@ -51,7 +52,7 @@ func New(scope constructs.Construct, id string, props Props) *Stack {
 	if err := props.Validate(); err != nil {
 		panic(fmt.Errorf("stack %s: %w", id, err))
 	}
-	st := &Stack{scope: constructs.NewConstruct(scope, &id), stack: awscdk.Stack_Of(scope), props: props}
+	st := &Stack{scope: constructs.NewConstruct(scope, &id), stack: awscdk.Stack_Of(scope), props: props, services: map[string]*sending{}}
 	st.claimName()
 	if props.CustomerKey || props.KeepKey {
 		st.key = awskms.NewKey(st.scope, jsii.String("Key"), &awskms.KeyProps{

@@ -455,8 +455,18 @@ func TestAKeyIsKeptForWhatWaits(t *testing.T) {
 			t.Errorf("%s still encrypts under the key: %v", id, sse)
 		}
 	}
-	for _, id := range []string{"WorkerRole", "RedriveRole", "Operators", "ReadOnly", "Senders"} {
+	for _, id := range []string{"WorkerRole", "RedriveRole", "Operators", "ReadOnly", "Senders", "Cancellers"} {
 		equal(t, id, after.allowed(t, id), before.allowed(t, id))
+	}
+	// Scheduler sends under the key what was acknowledged before; its role has its policy within.
+	for _, id := range after.of("AWS::IAM::Role") {
+		if !strings.HasPrefix(id, "SchedulerRole") {
+			continue
+		}
+		may := fmt.Sprint(after.resolve(after.Resources[id].Properties["Policies"]))
+		if want := fmt.Sprint(before.resolve(before.Resources[id].Properties["Policies"])); may != want || !strings.Contains(may, "kms:Decrypt") {
+			t.Errorf("%s may %s, want %s", id, may, want)
+		}
 	}
 }
 

@@ -221,6 +221,7 @@ var actions = map[string]action{
 		Title: "Discard messages", Button: "Discard", Takes: append(slices.Clone(selectionFields), "count"),
 		does: func(form url.Values) []string {
 			return []string{objects(form) + ": it goes into the audit, its job ends for good, and the message is deleted. No copy of the job runs.",
+				"Of a copy, and of a message with another payload than its job's, only the message is deleted: the job stays as it is.",
 				"To undo it, send the message again from the page of the audit."}
 		},
 		command: several("discard", "message", "job"),

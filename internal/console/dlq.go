@@ -151,7 +151,7 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Select: selection(f), List: true})
-	if err := asked(resp, err); err != nil {
+	if err := looked(resp, err); err != nil {
 		return err
 	}
 	http.Redirect(w, r, "/looks/"+s.looks.add(s.config.Now(), f, resp), http.StatusSeeOther)
@@ -204,7 +204,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) lookAtMessage(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "inspect", Message: id, WithBody: r.PostForm.Get("payload") == "yes"})
-	if err := asked(resp, err); err != nil {
+	if err := looked(resp, err); err != nil {
 		return err
 	}
 	if resp.Message == nil {

@@ -147,7 +147,7 @@ func (s *Server) runOf(ctx context.Context, id string) (runData, error) {
 		} else {
 			d.Window = append(d.Window, watched)
 		}
-		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TakenOver {
+		if watched.Ending == redrive.Again || watched.Ending == redrive.Retrying || watched.Ending == redrive.TakenOver || watched.Ending == redrive.Unjudged {
 			d.Failed++
 		}
 	}
@@ -180,6 +180,8 @@ const auditShown = 500
 type auditData struct {
 	Of      string
 	Records []redrive.AuditRecord
+	// EndingsAt is when the ledger was asked for the endings of a run's jobs.
+	EndingsAt time.Time
 	// Discarded are the messages that the discard took.
 	Discarded []string
 	// Rest says that more records follow, under Page and After.
@@ -207,6 +209,9 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) error {
 			resp, err := s.config.Stack.Ask(r.Context(), req)
 			if err := asked(resp, err); err != nil {
 				return err
+			}
+			if d.EndingsAt.IsZero() {
+				d.EndingsAt = resp.EndingsAt
 			}
 			d.Records, d.Page, d.After = append(d.Records, resp.Audit...), resp.NextPage, resp.Next
 			req.Page, req.After = d.Page, d.After

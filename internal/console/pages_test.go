@@ -96,6 +96,19 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	}
 }
 
+// A look while a run goes on says that the run holds the messages, and not that there are none.
+func TestALookDuringARunNamesTheRun(t *testing.T) {
+	b := filled(t, true)
+	run := "r-20261201-100000-1a2b3c4d"
+	b.answer["inspect"] = redrive.Response{Run: &redrive.Run{ID: run, State: redrive.Active}, Scan: &redrive.Scan{Partial: "the run answers"}}
+	for _, path := range []string{"/looks", "/messages/m-9"} {
+		status, body, _ := b.post(path, url.Values{})
+		if status != http.StatusConflict || !strings.Contains(body, run) || !strings.Contains(body, "after the run") {
+			t.Errorf("%s answers %d, want that run %s holds the messages, and when to look again: %s", path, status, run, body)
+		}
+	}
+}
+
 func TestPayloadsAreHiddenUntilAskedFor(t *testing.T) {
 	const body = `{"kind":"reminder.send","payload":{"reminderId":"renewal-1","recipient":"ada@example.com","Recipient":"eve@example.com","plan":"pro"}}`
 	b := filled(t, false)

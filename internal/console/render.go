@@ -64,6 +64,15 @@ func asked(resp redrive.Response, err error) error {
 	return err
 }
 
+// looked is asked for an answer to inspect: a run that goes on answers for the DLQ.
+func looked(resp redrive.Response, err error) error {
+	if err == nil && resp.Run != nil && resp.Message == nil {
+		return problem{http.StatusConflict, "A run holds the DLQ", "Run " + resp.Run.ID + " is going on and holds the messages, so nothing was received.",
+			"Watch or stop it on its page, under Redrives. Look again after the run."}
+	}
+	return asked(resp, err)
+}
+
 func badRequest(format string, args ...any) error {
 	return problem{http.StatusBadRequest, "The form cannot be used", fmt.Sprintf(format, args...), "Nothing was done. Go back and change it."}
 }

@@ -49,6 +49,11 @@ func (d *Doctor) alarms(ctx context.Context, r *report) {
 		return
 	}
 	d.deployedAlarms(ctx, r, exist)
+	if want := d.Want.Checked; want != nil {
+		// CodeDeploy rolls a version back on this alarm.
+		is := exist[d.Names.Stack+"-new-version-errors"]
+		r.judge("checked deployment", is == *want, is, "the settings say checkedDeployment=%v: deploy again, or change the settings' file", *want)
+	}
 	r.judge(on, len(off)+len(silent) == 0, count-len(off)-len(silent),
 		"these tell nobody: %s. Set alarmEmail or alarmTopicArn and deploy, or enable their actions", strings.Join(append(silent, off...), ", "))
 	var all []string

@@ -174,8 +174,29 @@ func TestWhoCannotBeSimulated(t *testing.T) {
 	}
 }
 
+// Whether deployments are checked shows in the alarm that CodeDeploy watches.
+func TestACheckedDeploymentShowsInItsAlarm(t *testing.T) {
+	for _, c := range []struct {
+		settings, alarm string
+		want            doctor.Result
+	}{
+		{`{"checkedDeployment": true}`, "shop-new-version-errors", doctor.OK},
+		{`{"checkedDeployment": true}`, "shop-late", doctor.Finding},
+		{`{"checkedDeployment": false}`, "shop-late", doctor.OK},
+		{`{"checkedDeployment": false}`, "shop-new-version-errors", doctor.Finding},
+		{`{}`, "shop-late", ""},
+	} {
+		f := healthy(t)
+		f.settings = c.settings
+		f.alarm["AlarmName"] = cbor.String(c.alarm)
+		if got := f.examine()["checked deployment"]; got.Result != c.want {
+			t.Errorf("%s with the alarm %s: %q (%s), want %q", c.settings, c.alarm, got.Result, got.Found, c.want)
+		}
+	}
+}
+
 func TestASettingsFileIsRead(t *testing.T) {
-	w, err := doctor.ReadSettings([]byte(`{"batchSize": 5, "dlqRetention": "10d", "workerTimeout": "20s", "alarmEmail": "", "vpc": "vpc-1"}`))
+	w, err := doctor.ReadSettings([]byte(`{"batchSize": 5, "dlqRetention": "10d", "workerTimeout": "20s", "alarmEmail": "", "checkedDeployment": true, "vpc": "vpc-1"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +208,9 @@ func TestASettingsFileIsRead(t *testing.T) {
 	}
 	if w.Settings.WorkerTimeout != 20*time.Second {
 		t.Errorf("workerTimeout = %v, want 20s", w.Settings.WorkerTimeout)
+	}
+	if w.Checked == nil || !*w.Checked {
+		t.Error("checkedDeployment was not read")
 	}
 	if !slices.Equal(w.Unread, []string{"vpc"}) {
 		t.Errorf("unread %q, want vpc alone", w.Unread)

@@ -32,6 +32,8 @@ type fake struct {
 	// queues are the attributes of the queues by name; lambda are answers by operation.
 	queues map[string]map[string]string
 	lambda map[string]map[string]any
+	// settings are those that the stack should have.
+	settings string
 	// alarm is one metric alarm, subscription the ARN of the topic's one.
 	alarm  cbor.Map
 	alarms int
@@ -86,7 +88,7 @@ func (f *fake) examine() map[string]doctor.Check {
 		Region: "eu-central-1", BaseEndpoint: &server.URL, RetryMaxAttempts: 1,
 		Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""),
 	}
-	want, err := doctor.ReadSettings(nil)
+	want, err := doctor.ReadSettings([]byte(f.settings))
 	if err != nil {
 		f.t.Fatal(err)
 	}

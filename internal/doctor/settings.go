@@ -23,6 +23,8 @@ import (
 type Wanted struct {
 	Settings topology.Settings
 	Infra    topology.Infra
+	// Checked says whether deployments are checked; nil if the file does not say.
+	Checked *bool
 	// Unread are the names of settings that the doctor does not compare.
 	Unread []string
 }
@@ -68,6 +70,8 @@ func ReadSettings(file []byte) (Wanted, error) {
 			*periods[name], err = period(text)
 		case counts[name] != nil:
 			*counts[name], err = strconv.Atoi(text)
+		case name == "checkedDeployment" && (text == "true" || text == "false"):
+			w.Checked = new(text == "true")
 		case text == "": // chosen as nothing
 		default:
 			w.Unread = append(w.Unread, name)

@@ -1067,8 +1067,8 @@ func testUnreadable(b *bench) {
 	_, get := b.store.Get(b.Context(), key)
 	_, by := b.store.BySubject(b.Context(), "r-1")
 	for _, err := range []error{get, by} {
-		if err == nil || !strings.Contains(err.Error(), "attempts") || errors.Is(err, ledger.ErrUnavailable) {
-			b.Errorf("got %v, want an error that names the attribute", err)
+		if err == nil || !strings.Contains(err.Error(), "attempts") || !errors.Is(err, ledger.ErrUndecodable) || errors.Is(err, ledger.ErrUnavailable) {
+			b.Errorf("got %v, want an error that says that the entry cannot be decoded and names the attribute", err)
 		}
 	}
 }

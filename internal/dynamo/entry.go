@@ -273,7 +273,7 @@ func unmarshal(it item) (ledger.Entry, error) {
 		r.err = fmt.Errorf("attribute %s is missing or not positive", attrVersion)
 	}
 	if r.err != nil {
-		return ledger.Entry{}, fmt.Errorf("read entry: %w", r.err)
+		return ledger.Entry{}, fmt.Errorf("read entry: %w: %w", ledger.ErrUndecodable, r.err)
 	}
 	return e, nil
 }

@@ -12,6 +12,7 @@
 //	*ConditionError         the condition of a kind's own single write failed (Translate only)
 //	ledger.ErrContended     a conflicting write won every time
 //	ledger.ErrUnavailable   a call failed as a whole; whether it wrote is unknown
+//	ledger.ErrUndecodable   an item is not as any version of this program writes it
 //	any other error         the request itself is wrong and will fail again
 //
 // Expressions are written as DynamoDB documents them and as the embedded engines understand them too: one line,

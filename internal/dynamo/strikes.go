@@ -56,7 +56,7 @@ func (s *Store) ReadStrikes(ctx context.Context, messageID string) (ledger.Strik
 		}
 	}
 	if r.err != nil {
-		return ledger.Strikes{}, fmt.Errorf("read strikes: %w", r.err)
+		return ledger.Strikes{}, fmt.Errorf("read strikes: %w: %w", ledger.ErrUndecodable, r.err)
 	}
 	return strikes, nil
 }

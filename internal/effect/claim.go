@@ -48,8 +48,7 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 		return c.complete(ctx, todo.status, todo.outcome, "")
 	case !c.r.o.Now().Before(c.e.LeaseUntil):
 		// The process stood still for so long that another delivery may hold the job by now.
-		err := errors.New("not sent: the lease ended before the call")
-		return job.Result{Verdict: job.Unconfirmed, Err: errors.Join(err, c.r.release(ctx, c.d))}
+		return c.r.giveBack(ctx, c.d, job.Result{Verdict: job.Unconfirmed, Err: errors.New("not sent: the lease ended before the call")})
 	}
 	call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
 	defer cancel()
@@ -113,7 +112,7 @@ func (c *claim) reconcile(ctx context.Context, todo plan, asked time.Time) (res 
 
 // wait ends the claim and lets the job wait until an earlier request is settled. That costs no attempt.
 func (c *claim) wait(ctx context.Context, settled time.Time) job.Result {
-	ctx, cancel := c.finishing(ctx)
+	ctx, cancel := finishing(ctx)
 	defer cancel()
 	o := c.r.o
 	why := errors.New("the provider knows of no earlier request yet, and it may still arrive: the look-up is repeated")
@@ -153,7 +152,7 @@ func asFailure(err error) *job.Failure {
 }
 
 // finishing returns the context in which the end of a claim is written.
-func (c *claim) finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	left := time.Duration(0)
 	if deadline, ok := ctx.Deadline(); ok {
 		left = max(time.Until(deadline), 0)
@@ -164,7 +163,7 @@ func (c *claim) finishing(ctx context.Context) (context.Context, context.CancelF
 // complete ends the claim. A delivery that lost its claim appends its evidence and leaves the job to the
 // claim's new owner.
 func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, requestID string) job.Result {
-	ctx, cancel := c.finishing(ctx)
+	ctx, cancel := finishing(ctx)
 	defer cancel()
 	o := c.r.o
 	requestID = job.SafeText(requestID) // another delivery wrote it
@@ -173,9 +172,9 @@ func (c *claim) complete(ctx context.Context, status ledger.Status, outcome, req
 	})
 	switch {
 	case err == nil:
-		return job.Result{Verdict: job.Committed, Detail: outcome}
+		return job.Result{Verdict: job.Committed, Detail: outcome, Expired: status == ledger.Expired}
 	case errors.Is(err, ledger.ErrFinal) && found.Owner == c.d.Token:
-		return job.Result{Verdict: job.Committed, Detail: found.Outcome} // by a write whose answer was lost
+		return found.Refusal(c.d.Token, o.Now()) // by a write whose answer was lost
 	case !errors.Is(err, ledger.ErrFinal) && !errors.Is(err, ledger.ErrLeaseLost):
 		return job.Result{Verdict: job.Unconfirmed, Err: err}
 	}

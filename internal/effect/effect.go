@@ -189,6 +189,12 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 			return res
 		}
 	}
+	if unused := d.Memory.UnusedClaim; unused != "" {
+		// Nobody who can only send knows the owner token of a claim that is in use.
+		if err := r.release(ctx, d, unused); err != nil {
+			return ledger.ResultOf(err, d.Token, r.o.Now())
+		}
+	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
 	if deadline, ok := ctx.Deadline(); ok {
 		// If the invocation's end cut the call short, its outcome would be unknown without need.
@@ -201,11 +207,17 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	if err != nil {
 		if errors.Is(err, ledger.ErrUnavailable) {
 			// It may have been written, and only its answer is lost.
-			if kept := r.release(ctx, d); kept != nil {
-				err = fmt.Errorf("%w; release: %v", err, kept) //nolint:errorlint // the claim's error decides
-			}
+			return r.giveBack(ctx, d, r.refused(d, err))
 		}
 		return r.refused(d, err)
+	}
+	if deadline, ok := ctx.Deadline(); ok && todo.sends() {
+		// The claim may have taken long, such as by a dead connection. After a look-up the time is not checked again:
+		// a provider that looks up also tells how a call ended that was cut short.
+		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
+			return r.giveBack(ctx, d, job.Result{Verdict: job.Blocked, Until: r.o.Now(),
+				Err: fmt.Errorf("not sent: %v left after the claim, less than the call's timeout of %v", left, r.o.Timeout)})
+		}
 	}
 	claimed := claim{r: r, d: d, c: c, e: e}
 	return claimed.run(ctx, todo)
@@ -255,20 +267,29 @@ func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job
 	})
 	switch {
 	case err == nil:
-		return job.Result{Verdict: job.Committed, Detail: e.Outcome}, true
+		return job.Result{Verdict: job.Committed, Detail: e.Outcome, Expired: e.Status == ledger.Expired}, true
 	case errors.Is(err, errUnsettled):
 		return job.Result{}, false
 	}
 	return ledger.ResultOf(err, d.Token, r.o.Now()), true
 }
 
-// release takes back a claim under which no call was made. Otherwise its mark would stand for a call of unknown
-// outcome. If release fails, the mark stays, and nothing worse happens.
-func (r *Runner) release(ctx context.Context, d job.Delivery) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), completeGrace)
+// giveBack ends a delivery that made no call, with its result if its claim can be taken back. Otherwise the delivery
+// names its claim in its hand-over, and the next one takes it back.
+func (r *Runner) giveBack(ctx context.Context, d job.Delivery, res job.Result) job.Result {
+	if err := r.release(ctx, d, d.Token); err != nil {
+		return job.Result{Verdict: job.Unconfirmed, UnusedClaim: true, Err: fmt.Errorf("%w; release: %w", res.Err, err)}
+	}
+	return res
+}
+
+// release takes back the claim of an owner who made no call under it and never will. Otherwise its mark would stand for
+// a call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
+func (r *Runner) release(ctx context.Context, d job.Delivery, owner string) error {
+	ctx, cancel := finishing(ctx)
 	defer cancel()
 	_, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
-		return r.o.Rules.Release(e, d.Token)
+		return r.o.Rules.Release(e, owner)
 	})
 	if errors.Is(err, ledger.ErrLeaseLost) || errors.Is(err, ledger.ErrFinal) {
 		return nil // the claim was not written, or belongs to another delivery now

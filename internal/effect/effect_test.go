@@ -175,6 +175,7 @@ type desk struct {
 	drop      string // the outcome of the plan
 	planErr   error
 	digest    string // of the delivered payload
+	memory    job.Memory
 }
 
 func newDesk(t *testing.T, can effect.Abilities) *desk {
@@ -219,7 +220,7 @@ func (d *desk) run(ctx context.Context, token string) job.Result {
 
 func (d *desk) delivery(token string) job.Delivery {
 	return job.Delivery{
-		Message: job.Message{ID: "m-" + token, SentAt: time.Now()}, Envelope: job.Envelope{Kind: "note.send"},
+		Message: job.Message{ID: "m-" + token, SentAt: time.Now(), Memory: d.memory}, Envelope: job.Envelope{Kind: "note.send"},
 		Key: "note.send/n-1", Subject: "n-1", Token: token, Digest: d.digest,
 	}
 }
@@ -864,11 +865,33 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
 		res := d.run(ctx, "t1")
-		if res.Verdict != job.Unconfirmed || len(d.provider.keys) != 0 {
+		if res.Verdict != job.Blocked || len(d.provider.keys) != 0 {
 			t.Errorf("result %+v, sends %v", res, d.provider.keys)
 		}
 		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
 			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+	})
+}
+
+// It stands still in its look-up: it does not call, and the mark of the earlier call stays.
+func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		time.Sleep(time.Minute)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(budget + skew)
+			return "", effect.ErrNoRequest
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
+		defer cancel()
+		if res := d.run(ctx, "t2"); res.Verdict != job.Unconfirmed || len(d.provider.keys) != 1 {
+			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		}
+		if e := d.book.get(); !e.Unresolved || e.Status != ledger.Pending {
+			t.Errorf("entry %+v", e)
 		}
 	})
 }
@@ -1035,22 +1058,96 @@ func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
 	})
 }
 
-// The claim's answer is lost and the ledger stays away: nothing proves that no call was made.
+// unused lets the delivery t1 claim the job, whose answer is lost, and the ledger stay away: the claim cannot be taken
+// back.
+func (d *desk) unused() {
+	d.Helper()
+	d.book.lose = 1
+	d.book.now = func() time.Time { now := d.clock(); d.book.trouble = ledger.ErrUnavailable; return now } // from the claim on
+	if res := d.deliver("t1"); res.Verdict != job.Unconfirmed || !res.UnusedClaim {
+		d.Errorf("result %+v, want an unconfirmed one with an unused claim", res)
+	}
+	d.book.trouble, d.book.now = nil, d.clock
+	if e := d.book.get(); !e.Unresolved || e.Status != ledger.Running {
+		d.Errorf("entry %+v, want a claim that stands", e)
+	}
+}
+
+// The claim's answer is lost and the ledger stays away. The hand-over names the claim, under which no call was made, and
+// the next delivery sends, without a person's decision and before the lease is over.
 func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
-		d.book.lose = 1
-		d.book.now = func() time.Time { now := d.clock(); d.book.trouble = ledger.ErrUnavailable; return now } // from the claim on
-		if res := d.deliver("t1"); res.Verdict != job.Unconfirmed {
+		d.unused()
+		if res := d.deliver("a copy"); res.Verdict != job.Blocked {
+			t.Errorf("a delivery that does not know, before the lease is over: %+v", res)
+		}
+		d.memory.UnusedClaim = "t1"
+		d.book.trouble = ledger.ErrUnavailable
+		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed || res.UnusedClaim {
+			t.Errorf("while the ledger is away: %+v, want an unconfirmed result without a claim", res)
+		}
+		d.book.trouble = nil
+		if res := d.deliver("t3"); res.Verdict != job.Committed {
+			t.Errorf("the next delivery: %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// A lost hand-over costs a decision: nothing proves that no call was made.
+func TestAnUnusedClaimThatNobodyKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.unused()
+		time.Sleep(budget + skew + time.Second)
+		if got := class(t, d.deliver("t2")); got != job.Ambiguous {
+			t.Errorf("after the lease: class %s, want %s", got, job.Ambiguous)
+		}
+	})
+}
+
+// A claim that is in use is not taken back: a hand-over frees the claim that it names, and no other.
+func TestAnUnusedClaimFreesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.unused()
+		d.memory.UnusedClaim = "t1"
+		d.provider.send = func(_ context.Context, s *stub) (string, error) {
+			d.provider.send = nil
+			if res := d.deliver("t3"); res.Verdict != job.Blocked { // another copy of the hand-over
+				t.Errorf("during the call of t2: %+v", res)
+			}
+			return s.accept(), nil
+		}
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
 			t.Errorf("result %+v", res)
 		}
-		d.book.trouble, d.book.now = nil, d.clock
-		if e := d.book.get(); !e.Unresolved || e.Status != ledger.Running {
-			t.Errorf("entry %+v", e)
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. The job
+// waits, and no attempt is spent.
+func TestAClaimThatLeavesTooLittleTimeForItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.book.setClock(func() time.Time { time.Sleep(budget - timeout + time.Second); return d.clock() }) // the claim is slow
+		res := d.deliver("t1")
+		if res.Verdict != job.Blocked || !res.Until.Equal(time.Now()) {
+			t.Errorf("result %+v, want a job that waits until now", res)
 		}
-		if res := d.deliver("t2"); res.Verdict != job.Blocked {
-			t.Errorf("before the lease is over: %+v", res)
+		if len(d.provider.keys) != 0 {
+			t.Errorf("it was sent with too little time: %v", d.provider.keys)
 		}
+		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending || e.Attempts != 0 {
+			t.Errorf("no call was made, but the entry is %+v", e)
+		}
+		d.book.setClock(d.clock)
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("the next delivery: %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
 	})
 }
 

@@ -27,6 +27,8 @@ type world struct {
 	drop  bool // the effect is not wanted
 	tasks []*task
 	names int
+	// unused are the claims that deliveries could not take back, as their hand-overs name them.
+	unused []string
 
 	// The requests that the provider has accepted, whether it has refused one for good, and those that are still on
 	// their way although their sender gave up.
@@ -51,6 +53,7 @@ type task struct {
 	parked chan struct{} // it has stopped, or has ended
 	resume chan int      // how it goes on
 	ends   time.Time     // of its invocation
+	unused string        // the claim that its message names
 }
 
 // How a stopped task goes on.
@@ -250,6 +253,10 @@ func (i invocation) Deadline() (time.Time, bool) { return i.ends, true }
 func (w *world) begin() {
 	w.names++
 	k := &task{w: w, id: fmt.Sprint("m", w.names), sentAt: w.now, parked: make(chan struct{}), resume: make(chan int), ends: w.now.Add(budget)}
+	if len(w.unused) > 0 && rapid.Bool().Draw(w.t, "handed over") {
+		k.unused = rapid.SampledFrom(w.unused).Draw(w.t, "unused claim")
+		w.steps["handed over"]++
+	}
 	w.tasks = append(w.tasks, k)
 	go func() {
 		defer func() { k.at = ""; k.parked <- struct{}{} }()
@@ -263,7 +270,7 @@ func (w *world) begin() {
 func (k *task) work() {
 	w := k.w
 	d := job.Delivery{
-		Message: job.Message{ID: k.id, SentAt: k.sentAt}, Envelope: job.Envelope{Kind: "note.send"}, // no deadline: the count alone bounds the attempts
+		Message: job.Message{ID: k.id, SentAt: k.sentAt, Memory: job.Memory{UnusedClaim: k.unused}}, Envelope: job.Envelope{Kind: "note.send"}, // no deadline: the count alone bounds the attempts
 		Key: "note.send/n-1", Subject: "n-1", Token: "token-" + k.id,
 	}
 	x, err := effect.New(effect.Options{
@@ -278,6 +285,9 @@ func (k *task) work() {
 	for range 2 {
 		res := x.Run(ctx, d, call)
 		w.steps[fmt.Sprint("verdict ", res.Verdict)]++
+		if res.UnusedClaim {
+			w.unused = append(w.unused, d.Token)
+		}
 		if h := w.entry.History; len(h) > 0 && h[len(h)-1].What == ledger.EventWaits {
 			w.steps["waits"]++
 		}
@@ -291,7 +301,7 @@ func (k *task) work() {
 			return
 		case job.FoundIsolated:
 			// The message on the DLQ has this memory.
-			d.Memory = job.Memory{MessageID: w.entry.IsolatedFirstID, Cause: w.entry.Cause, At: w.entry.IsolatedAt}
+			d.Memory = job.Memory{UnusedClaim: k.unused, MessageID: w.entry.IsolatedFirstID, Cause: w.entry.Cause, At: w.entry.IsolatedAt}
 			if rules.Arrive(w.entry, d) != ledger.PutBack {
 				return
 			}
@@ -418,7 +428,7 @@ func TestNeverTwice(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) { history(t, can, steps) })
 			}
 			t.Logf("%v", steps)
-			want := []string{"answer lost", "claimed unresolved", "put back", "throttled", "transient"}
+			want := []string{"answer lost", "claimed unresolved", "put back", "throttled", "transient", "handed over"}
 			if can.Deduplicates && !can.LooksUp {
 				want = append(want, "deduplicated")
 			}

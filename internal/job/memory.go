@@ -44,9 +44,13 @@ type Memory struct {
 	// ContendedFrom when the first of them did.
 	Contentions   int       `json:"contentions,omitzero"`
 	ContendedFrom time.Time `json:"contendedFrom,omitzero"`
-	// Outages is how often in a row the ledger's trouble handed the job back, OutageFrom when it first did.
+	// Outages is how often in a row the ledger's trouble handed the job back, OutageFrom when that began. OutageFrom
+	// stays after the trouble, until the job is isolated: a job that expires later was held back.
 	Outages    int       `json:"outages,omitzero"`
 	OutageFrom time.Time `json:"outageFrom,omitzero"`
+	// UnusedClaim is the owner token of a claim that may still stand, although its delivery made no call under it and
+	// never will. Another delivery may take it back.
+	UnusedClaim string `json:"unusedClaim,omitzero"`
 	// Redrives is the entry's generation when the message was sent.
 	Redrives int `json:"redrives,omitzero"`
 	// Opened is when the entry was last reopened; the metrics of a reopened job count from there.
@@ -116,7 +120,7 @@ func ParseMemory(a Attribute) (Memory, error) {
 	if len(m.Key) > MaxKey || m.Key != safeCharacters(m.Key) {
 		return Memory{}, errors.New("attribute " + MemoryAttribute + " has a key that no job can have")
 	}
-	for _, text := range []string{m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error, m.Fingerprint} {
+	for _, text := range []string{m.UnusedClaim, m.Run, m.MessageID, string(m.Class), string(m.Cause), m.Error, m.Fingerprint} {
 		if text != SafeText(text) { // an escape in JSON can stand for a character that SQS would refuse
 			return Memory{}, errors.New("attribute " + MemoryAttribute + " has a text that is too long or has a character SQS does not carry")
 		}

@@ -142,6 +142,10 @@ type Result struct {
 	Verdict Verdict
 	// Detail is the business outcome that was written with the entry, such as "released".
 	Detail string
+	// Expired says of a Committed job that it ended without its effect, because that is not wanted any more.
+	Expired bool
+	// UnusedClaim says that the delivery may still hold the job's claim, and made no call under it.
+	UnusedClaim bool
 	// Until is when a Blocked job may be tried again; zero means soon.
 	Until time.Time
 	// Err says why, for every verdict but Committed and Duplicate.

@@ -60,6 +60,21 @@ func (e Entry) isolated(d job.Delivery) bool {
 		m.At.Truncate(time.Millisecond).Equal(e.IsolatedAt.Truncate(time.Millisecond))
 }
 
+// IsCopy says whether a message on the DLQ is a copy of its job: it is marked as one, or it is not the message that was
+// isolated. While a job is not isolated, only the mark tells. If the message that was isolated had no room for its
+// attribute, a message without one is no copy unless its payload is another.
+func (e Entry) IsCopy(d job.Delivery) bool {
+	switch {
+	case d.Memory.Copy:
+		return true
+	case e.Status != Isolated || d.ID == e.IsolatedMessageID:
+		return false
+	case e.Unmarked && d.Memory == (job.Memory{}):
+		return job.DigestsDiffer(e.Digest, d.Digest)
+	}
+	return !e.isolated(d)
+}
+
 // Reopen makes an isolated entry pending again, with a fresh budget: attempts, throttles and contentions count
 // from here, and the budget by time has its original length, from now on.
 func (r Rules) Reopen(e Entry, d job.Delivery, now time.Time) (Entry, error) {

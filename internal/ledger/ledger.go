@@ -39,6 +39,9 @@ var (
 	ErrContended = errors.New("ledger is contended")
 	// ErrUnavailable: a call to the database failed as a whole; whether it wrote is unknown.
 	ErrUnavailable = errors.New("ledger is unavailable")
+	// ErrUndecodable: what is stored is not as any version of this program writes it. Another read says the same, and it says
+	// nothing about any other entry.
+	ErrUndecodable = errors.New("what is stored cannot be decoded")
 	// ErrDenied: the database refused a call, because of a permission, a table or an encryption key.
 	ErrDenied = errors.New("the database refused access")
 	// ErrSpent: the claim that ended without an outcome was the last attempt of the budget.

@@ -39,7 +39,7 @@ func (e Entry) Refusal(token string, now time.Time) job.Result {
 	err := &RefusedError{Entry: e}
 	switch {
 	case e.Status.Final() && e.Owner == token:
-		return job.Result{Verdict: job.Committed, Detail: e.Outcome}
+		return job.Result{Verdict: job.Committed, Detail: e.Outcome, Expired: e.Status == Expired}
 	case e.Status.Final():
 		return job.Result{Verdict: job.Duplicate, Detail: e.Outcome}
 	case e.Status == Isolated:

@@ -83,7 +83,7 @@ var table = []mutant{
 	{"redrive stops: the plan expired", "internal/redrive/drive.go", "case !d.plan.Open && len(d.targets) > 0 && past(d.plan.ExpiresAt, d.s.now()):", "case false:", "internal/redrive", ""},
 	{"redrive stops: the canary failed", "internal/redrive/canary.go", "case j.Ending.failed(), j.Ending == TakenOver: // a job that was taken over proves nothing\n\t\t\t\treturn halt(HaltCanary", "case false:\n\t\t\t\treturn halt(HaltCanary", "internal/redrive", ""},
 	{"redrive stops: the canary does not end", "internal/redrive/canary.go", "if past(d.run.CanaryUntil, d.s.now()) {", "if d.s.now().Year() > 2900 {", "internal/redrive", ""},
-	{"redrive stops: the ledger cannot judge", "internal/redrive/canary.go", "if d.plan.People || d.keyless > 0 {", "if false {", "internal/redrive", ""},
+	{"redrive stops: the ledger cannot judge", "internal/redrive/canary.go", "if d.run.Keyless > 0 {", "if false {", "internal/redrive", ""},
 	{"redrive waits: the lanes' backlog", "internal/redrive/pace.go", "if work < d.s.numbers.BacklogLimit {", "if true {", "internal/redrive", ""},
 }
 

@@ -1,14 +1,17 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"acklast/internal/job"
 	"acklast/internal/ledger"
 
 	"golang.org/x/sync/errgroup"
@@ -90,6 +93,11 @@ type AuditRecord struct {
 	// from 0.
 	Payload []byte `json:"payload,omitempty"`
 	Part    int    `json:"part,omitempty"`
+	// Ending is only in an answer about a run, on the last line of each message: what became of it, as the ledger has
+	// it at the answer's EndingsAt.
+	Ending Ending `json:"ending,omitempty"`
+	// EndingWhy is what the ledger says of the ending, or why there is none.
+	EndingWhy string `json:"endingWhy,omitempty"`
 }
 
 // deed is the line of an action on a run or a plan as a whole.
@@ -212,8 +220,12 @@ func (s *Service) lastLines(ctx context.Context, run string, each func(AuditReco
 	return group.Wait()
 }
 
-// maxLine bounds what an audit line without its payload has, in bytes.
-const maxLine = 8 << 10
+// maxLine bounds what an audit line without its payload has, in bytes. maxEndingWhy bounds what the ledger says of an
+// ending, of which each byte may become six.
+const (
+	maxLine      = 8 << 10
+	maxEndingWhy = 200
+)
 
 // errFull: the answer has as much as Lambda lets it have.
 var errFull = errors.New("the answer is full")
@@ -240,6 +252,10 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	}
 	var err error
 	switch run := req.Run; {
+	case req.Job == pkSwitch: // no job has such a key
+		if err = about(pkSwitch); err == nil {
+			err = s.table.Query(ctx, pkSwitch, pkSwitch+"#", collect)
+		}
 	case req.Job != "":
 		if err = about(req.Job); err == nil {
 			err = s.table.Query(ctx, pkAudit(cancels, req.Job), req.Job+"#", collect)
@@ -286,13 +302,18 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		size := 0
 		if err == nil {
 			err = s.table.QueryAfter(ctx, shardOf(run, req.Page), req.After, func(r Record) error {
-				if size > maxList {
+				// The lines of one message stay together: the last one has its ending.
+				if n := len(resp.Audit); size > maxList && !strings.HasPrefix(r.SK, resp.Audit[n-1].Message+"#") {
 					return errFull
 				}
-				size += min(len(r.Doc), maxLine)
+				size += min(len(r.Doc), maxLine) + 6*maxEndingWhy
 				resp.Next = r.SK
 				return collect(r)
 			})
+		}
+		if err == nil || errors.Is(err, errFull) {
+			resp.EndingsAt = s.now().UTC()
+			s.endings(ctx, run, resp.Audit)
 		}
 		if errors.Is(err, errFull) { // the rest of this shard is the next page
 			resp.NextPage, err = req.Page, nil
@@ -307,6 +328,58 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	}
 	slices.SortStableFunc(resp.Audit, func(a, b AuditRecord) int { return a.At.Compare(b.At) })
 	return resp, err
+}
+
+// endings says on the last line of each message what became of it. Lines of one message follow each other. An entry
+// that cannot be read leaves its line without an ending.
+func (s *Service) endings(ctx context.Context, run string, lines []AuditRecord) {
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for rest := lines; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Message == rest[0].Message {
+			n++
+		}
+		of := rest[:n]
+		rest = rest[n:]
+		last := &of[0]
+		for i := range of {
+			if of[i].What != auditIntent {
+				last = &of[i]
+			}
+		}
+		switch {
+		case last.sends() && last.Job != "":
+			group.Go(func() error {
+				s.judged(ctx, run, of[0].At, last)
+				return nil
+			})
+		case last.sends(), last.What == auditRemoved, last.What == auditCopy, last.What == auditKept, last.What == auditGone:
+			last.Ending = endingOf(last.What)
+		}
+	}
+	_ = group.Wait()
+}
+
+// judged says on the line of a job that was sent how it ended. The run began with it at the given time.
+func (s *Service) judged(ctx context.Context, run string, began time.Time, line *AuditRecord) {
+	e, err := s.ledger.Get(ctx, line.Job)
+	switch {
+	case err != nil:
+		line.EndingWhy = "its entry cannot be read: " + err.Error()
+	case e.Version == 0:
+		line.EndingWhy = "the ledger has no entry of it"
+	default:
+		line.Ending, line.EndingWhy, _ = judge(e, run, line.Generation)
+		if line.Ending == "" && line.EndingWhy == "" {
+			line.EndingWhy = "it has not run yet"
+		}
+		// Reopened by this run it keeps the time of its earlier isolation. A later one means that it was ended on the DLQ.
+		if line.Ending == Succeeded && !e.IsolatedAt.Before(began.Truncate(time.Millisecond)) {
+			line.Ending, line.EndingWhy = Again, "isolated again, and ended since: "+cmp.Or(e.Outcome, string(e.Status))
+		}
+	}
+	line.EndingWhy = job.Shorten(job.SafeText(line.EndingWhy), maxEndingWhy)
 }
 
 // auditOfJob looks for a job's lines in the audit of the newest runs and discards.

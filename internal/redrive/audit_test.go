@@ -1,8 +1,10 @@
 package redrive_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +45,15 @@ func TestEveryActionIsALineOfTheAudit(t *testing.T) {
 		if want := []string{"planned ada", "approved grace", "ran bob", "continued carl", "revoked dora"}; !slices.Equal(got, want) {
 			t.Errorf("audit %q, want %q", got, want)
 		}
+		step(redrive.Request{Action: "stop", By: "eve", Reason: "incident"})
+		step(redrive.Request{Action: "resume", By: "fay", Reason: "over"})
+		lines := step(redrive.Request{Action: "audit", Job: "switch"}).Audit
+		if want := []string{"stopped eve", "released fay"}; !slices.Equal(steps(lines), want) {
+			t.Fatalf("audit of the switch %q, want %q", steps(lines), want)
+		}
+		if why := lines[1].Why; !strings.Contains(why, "eve") || !strings.Contains(why, "incident") {
+			t.Errorf("the release says %q, want who had thrown it and why", why)
+		}
 	})
 }
 
@@ -66,6 +77,109 @@ func TestTheAuditOfARunHasEveryLine(t *testing.T) {
 		equal(t, count["intent"], 40, "the number of intents")
 		equal(t, count["sent"], 40, "the number of sent messages")
 		equal(t, count["ran"], 1, "the number of lines about who ran it")
+	})
+}
+
+// auditOf are all lines of a run's audit.
+func (b *bench) auditOf(run string) (lines []redrive.AuditRecord) {
+	b.Helper()
+	r := redrive.Request{Action: "audit", Run: run}
+	for more := true; more; more = r.Page > 0 || r.After != "" {
+		got := b.must(r)
+		lines, r.Page, r.After = append(lines, got.Audit...), got.NextPage, got.Next
+	}
+	return lines
+}
+
+// endings are the jobs, or the messages without a key, that an audit names for each ending.
+func endings(lines []redrive.AuditRecord) map[redrive.Ending][]string {
+	names := map[redrive.Ending][]string{}
+	for _, line := range lines {
+		if line.Ending != "" {
+			names[line.Ending] = append(names[line.Ending], cmp.Or(line.Job, line.Message))
+		}
+	}
+	return names
+}
+
+// A run names ten jobs of each ending. Its audit names all, and goes on doing that when other runs and people change them.
+func TestTheAuditNamesEveryEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.MaxFailedPercent = 100
+		b.many(90)
+		b.malformed()
+		done, again, slow := completes(map[string]int{}), map[string]bool{}, map[string]bool{}
+		for i := range 60 {
+			again[key(fmt.Sprintf("j%04d", 10+i))] = true
+		}
+		for i := range 12 {
+			slow[key(fmt.Sprintf("j%04d", 70+i))] = true
+		}
+		b.run = func(w *world, m job.Message) {
+			switch k := keyOf(m); {
+			case again[k]:
+				isolatesAgain(w, m)
+			case slow[k]:
+				e := w.entries[k]
+				e.Attempts, e.LastClass, e.LastError = e.Attempts+1, job.Transient, "slow"
+				w.entries[k] = e
+			default:
+				done(w, m)
+			}
+		}
+		r := planOf(all)
+		r.Canary = 5
+		plan := b.must(r).Plan
+		e := b.entries[key("j0089")] // ends before the run
+		e.Status, e.Version = ledger.Done, e.Version+1
+		b.entries[e.Key] = e
+		want := map[redrive.Ending]int{redrive.Succeeded: 17, redrive.Again: 60, redrive.Retrying: 12, redrive.Removed: 1}
+		run := b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run
+		b.wantDone(run, want)
+		check := func(when string, want map[redrive.Ending]int) map[redrive.Ending][]string {
+			names := endings(b.auditOf(run.ID))
+			got := map[redrive.Ending]int{}
+			for ending, list := range names {
+				slices.Sort(list)
+				got[ending] = len(slices.Compact(list))
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: the audit names %v, want %v", when, got, want)
+			}
+			return names
+		}
+		names := check("at its end", want)
+		if !slices.Equal(names[redrive.Again], slices.Sorted(maps.Keys(again))) {
+			t.Errorf("isolated again are %q, want %q", names[redrive.Again], slices.Sorted(maps.Keys(again)))
+		}
+		for _, line := range b.auditOf(run.ID) {
+			if line.Ending == redrive.Again && !strings.Contains(line.EndingWhy, "rejected") {
+				t.Errorf("%s is isolated again and says %q, want its class", line.Job, line.EndingWhy)
+			}
+		}
+
+		// Some of them are discarded, and others are brought back and succeed. Of this run it stays true that they were isolated again.
+		b.must(redrive.Request{Action: "discard", Jobs: []string{key("j0010"), key("j0011")}, By: "ada", Reason: "r"})
+		b.run = done
+		if got := b.must(redrive.Request{Action: "run", Plan: b.must(planOf(&redrive.Filter{Keys: []string{key("j0012"), key("j0013")}})).Plan.ID}).Run; got.State != redrive.Done {
+			t.Fatalf("the second run is %s: %s", got.State, got.Why)
+		}
+		check("after a discard and another run", want)
+		// A retry that ends is told as it is now.
+		for k := range slow {
+			e := b.entries[k]
+			e.Status, e.Version = ledger.Done, e.Version+1
+			b.entries[k] = e
+		}
+		now := map[redrive.Ending]int{redrive.Succeeded: 29, redrive.Again: 60, redrive.Removed: 1}
+		check("after the retries", now)
+		if at := b.must(redrive.Request{Action: "audit", Run: run.ID}).EndingsAt; !at.Equal(time.Now()) {
+			t.Errorf("the endings are as of %v, want %v", at, time.Now())
+		}
+		// An entry that cannot be read keeps nothing from being told.
+		b.unreadable[key("j0014")] = true
+		check("with an entry that cannot be read", map[redrive.Ending]int{redrive.Succeeded: 29, redrive.Again: 59, redrive.Removed: 1})
 	})
 }
 
@@ -248,6 +362,26 @@ func TestUnusedFieldsAreRefused(t *testing.T) {
 	} {
 		b.refused(r, why)
 	}
+	// What was to slow a run down, or to name another one.
+	plan := b.must(planOf(all)).Plan
+	for _, r := range []redrive.Request{
+		{Plan: plan.ID, RatePerSecond: 1}, {Plan: plan.ID, Canary: 3}, {Plan: plan.ID, RatePerSecond: 1, Canary: 3, Begin: true},
+		{Run: plan.Run, RatePerSecond: 1}, {Run: plan.Run, Canary: 3},
+	} {
+		r.Action = "run"
+		b.refused(r, "run does nothing with ratePerSecond or canary unless it makes a plan")
+	}
+	id := b.queues[job.DLQ][0].ID
+	for _, r := range []redrive.Request{
+		{Plan: plan.ID, Run: plan.Run}, {Plan: plan.ID, Message: id}, {Run: plan.Run, Message: id}, {Run: plan.Run, Job: key("a")}, {Message: id, Job: key("a")},
+		{Plan: plan.ID, Run: plan.Run, Message: id, Job: key("a")},
+	} {
+		r.Action, r.By, r.Reason = "run", "ada", "r"
+		b.refused(r, "run takes one of plan, run, message and job")
+	}
+	if runs := b.must(redrive.Request{Action: "status"}).Runs; len(runs) != 1 || runs[0].State != redrive.Planned {
+		t.Errorf("after refusals there are %+v, want the one plan, not run", runs)
+	}
 }
 
 // The audit of a big run comes in parts that Lambda can answer, each line once.
@@ -258,7 +392,8 @@ func TestTheAuditOfABigRunFitsItsAnswers(t *testing.T) {
 	for i := range lines {
 		sk := fmt.Sprintf("m-%05d#1", i)
 		b.docs[[2]string{"audit#r-big#03", sk}] = redrive.Record{PK: "audit#r-big#03", SK: sk, Version: 1,
-			Doc: []byte(fmt.Sprintf(`{"format":1,"doc":{"run":"r-big","message":"m-%05d","what":"sent","why":%q}}`, i, why))}
+			Doc: []byte(fmt.Sprintf(`{"format":1,"doc":{"run":"r-big","message":"m-%05d","job":"test/%d","what":"sent","why":%q}}`, i, i, why))}
+		b.entries[fmt.Sprint("test/", i)] = ledger.Entry{Key: fmt.Sprint("test/", i), Status: ledger.Isolated, Version: 1, LastClass: job.Rejected, LastError: strings.Repeat("\x01", 512)}
 	}
 	seen, answers := map[string]bool{}, 0
 	for page, after := 0, ""; ; answers++ {

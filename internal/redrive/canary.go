@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"acklast/internal/job"
+	"acklast/internal/ledger"
 	"acklast/internal/retry"
 )
 
@@ -19,9 +20,17 @@ func (d *drive) seal() {
 	d.watch()
 }
 
+// nextStage goes on to the plan's next stage, or to the rest after the last one.
+func (d *drive) nextStage() {
+	d.run.Canary, d.run.Keyless = "", 0
+	if d.run.Stage++; d.run.Stage >= len(d.plan.Stages) {
+		d.run.Canary = CanaryPassed
+	}
+}
+
 // awaitCanary waits until every job of the canary came to its end. One that did not succeed halts the
-// run, as does one that does not end in time. With more, another stage follows.
-func (d *drive) awaitCanary(ctx context.Context, more bool) error {
+// run, as does one that does not end in time. A stage with jobs without a key is for people to judge.
+func (d *drive) awaitCanary(ctx context.Context) error {
 	var canary []*sentJob
 	for _, j := range d.window {
 		if j.Canary {
@@ -54,22 +63,21 @@ func (d *drive) awaitCanary(ctx context.Context, more bool) error {
 			return err
 		}
 	}
-	if d.plan.People || d.keyless > 0 {
+	if d.run.Keyless > 0 {
 		d.run.Canary = CanaryPeople
-		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key: look at the worker's errors and the DLQ, then run it again")
+		return halt(HaltPeople, "the canary is sent, and the ledger cannot judge jobs without a key, of which it has %d: look at the worker's errors and the DLQ, then run it again", d.run.Keyless)
 	}
-	if d.run.Canary = CanaryPassed; more {
-		d.run.Canary = ""
-	}
+	d.nextStage()
 	return d.save(ctx)
 }
 
-// judge asks the ledger about jobs, side by side. An entry that cannot be read leaves its job as it is; it
-// is an error when none can be. It returns how many jobs were throttled.
+// judge asks the ledger about jobs, side by side. A call that failed leaves its job as it is; it is an error when all
+// failed. An entry that cannot be decoded is of that job alone, and until it can be the job is not judged. It returns how
+// many jobs were throttled.
 func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err error) {
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
-	slow, errs := make([]bool, len(list)), make([]error, len(list))
+	errs := make([]error, len(list))
 	asked := 0
 	for i, j := range list {
 		if !j.Ending.open() {
@@ -78,22 +86,25 @@ func (d *drive) judge(ctx context.Context, list []*sentJob) (throttled int, err 
 		asked++
 		group.Go(func() error {
 			e, err := d.s.ledger.Get(ctx, j.Job)
-			if err != nil {
+			switch {
+			case errors.Is(err, ledger.ErrUndecodable):
+				j.Ending, j.Why, j.throttled = Unjudged, cannotRead+err.Error(), false
+			case err != nil:
 				errs[i] = fmt.Errorf("job %s: %w", j.Job, err)
 				return nil
+			default:
+				j.Ending, j.Why, j.throttled = judge(e, d.run.ID, j.Generation)
 			}
-			j.Ending, j.Why, slow[i] = judge(e, d.run.ID, j.Generation)
 			j.Why = job.SafeText(j.Why)
 			return nil
 		})
 	}
 	_ = group.Wait()
 	failed := 0
-	for i := range list {
+	for i, j := range list {
 		if errs[i] != nil {
 			failed++
-		}
-		if slow[i] {
+		} else if j.throttled {
 			throttled++
 		}
 	}
@@ -182,13 +193,13 @@ func (d *drive) adjust(throttled int) {
 	if full < 0 {
 		full = d.s.numbers.MaxRate
 	}
-	now := int(d.limiter.Limit())
+	now := int(min(d.limiter.Limit(), rate.Limit(full)))
 	switch {
 	case throttled > 0:
-		d.limiter.SetLimit(rate.Limit(max(1, min(now, full)/2)))
+		d.setRate(max(1, now/2))
 		d.run.Why = fmt.Sprintf("slowed down to %.0f per second: %d jobs were throttled", float64(d.limiter.Limit()), throttled)
-	case d.plan.RatePerSecond > 0:
-		d.limiter.SetLimit(rate.Limit(min(full, max(now, 1)*2)))
+	case d.limiter.Limit() < rate.Limit(full):
+		d.setRate(min(full, now*2))
 	}
 }
 

@@ -131,7 +131,7 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 	keyless := c.read.Key == ""
 	switch {
 	case c.lookErr != nil:
-		return Unsure, "its entry cannot be read: " + job.SafeText(c.lookErr.Error()), ""
+		return Unsure, cannotRead + job.SafeText(c.lookErr.Error()), ""
 	case keyless && c.memory.Class != job.Crashed && c.memory == (job.Memory{}):
 		return Foreign, "neither a job nor a message of the worker's", ""
 	case c.replaced && e.Unresolved:
@@ -187,6 +187,9 @@ func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// cannotRead begins the reason of a message whose entry, or whose strikes, cannot be read.
+const cannotRead = "its entry cannot be read: "
+
 // Ending is what became of a message of a plan.
 type Ending string
 
@@ -207,11 +210,11 @@ const (
 	Removed Ending = "removed"
 	// Copied: another message of the same job was sent; this one was deleted.
 	Copied Ending = "removed as a copy"
-	// Skipped: left on the DLQ, because the ledger says so by now.
+	// Skipped: left on the DLQ, because the ledger says so by now, or because its entry cannot be decoded.
 	Skipped Ending = "skipped"
 	// Gone: not on the DLQ any more, and not by this run.
 	Gone Ending = "gone"
-	// Unjudged: sent, and the ledger cannot tell what became of it.
+	// Unjudged: sent, and the ledger cannot tell what became of it: it has no key, or its entry cannot be decoded.
 	Unjudged Ending = "sent, not judged"
 )
 
@@ -220,10 +223,10 @@ func (e Ending) well() bool { return e == Succeeded || e == Removed || e == Copi
 
 // failed says whether a redriven job did not succeed, up to now.
 // One that expired says nothing about what it would have met.
-func (e Ending) failed() bool { return e == Again || e == Retrying }
+func (e Ending) failed() bool { return e == Again || e == Retrying || e == Unjudged }
 
 // open says whether the ledger may still say something else.
-func (e Ending) open() bool { return e == "" || e == Retrying }
+func (e Ending) open() bool { return e == "" || e == Retrying || e == Unjudged }
 
 // judge says what became of a job that a run sent; nothing while it has not run. generation is what
 // the run made of it. A throttled attempt is no ending: it asks for patience.

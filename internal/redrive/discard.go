@@ -51,10 +51,13 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 		if byKey {
 			key = s.readBody(ctx, m).read.Key
 		}
-		if wanted[m.ID] || key != "" && slices.Contains(req.Jobs, key) {
+		named := key != "" && slices.Contains(req.Jobs, key)
+		if wanted[m.ID] || named {
 			delete(wanted, m.ID)
-			delete(wanted, key)
-			r, err := s.discardOne(ctx, req, run, m)
+			r, alone, err := s.discardOne(ctx, req, run, m, named)
+			if !alone {
+				delete(wanted, key)
+			}
 			resp.Results = append(resp.Results, r)
 			if err != nil {
 				return false, err
@@ -135,43 +138,68 @@ func (s *Service) selected(ctx context.Context, req Request) ([]item, error) {
 	return items, nil
 }
 
-// discardOne ends one job: audit with the payload, then the entry, then the message.
-func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received) (Result, error) {
+// Why a discard deletes a message and leaves its job as it is.
+const (
+	aloneConflict = "its payload is not that of the job with its key: only the message is deleted"
+	aloneCopy     = `it is a copy: only the message is deleted, and its job is left as it is. To end the job, discard it by its key. ` +
+		`If the DLQ has no other message of the job, send this one again with "acklast redrive resend"`
+)
+
+// discardOne ends one job: audit with the payload, then the entry, then the message. named says that the job was named
+// by its key. alone says that the message is not the job's to end it by: the message is deleted, and the entry stays.
+func (s *Service) discardOne(ctx context.Context, req Request, run string, m lanes.Received, named bool) (r Result, alone bool, err error) {
 	c := s.joined(ctx, m)
-	refused := func(why string) Result { return Result{Message: m.ID, Job: c.read.Key, Result: "refused", Why: why} }
+	result := func(what, why string) Result { return Result{Message: m.ID, Job: c.read.Key, Result: what, Why: why} }
+	d := delivery(m.Message, c, run)
+	// A copy may be forged or a mistake: it does not end the job that it imitates. A final entry stays as it is anyway.
+	copied := func(e ledger.Entry) bool { return !named && !e.Status.Final() && e.IsCopy(d) }
 	a, why, _ := c.decide(true, s.rules.MaxRedrives, s.now())
-	switch a {
-	case InProgress:
-		return refused(why), nil
-	case Unsure:
-		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: why}, nil
+	switch {
+	case a == Unsure:
+		return result("unsure", why), false, nil
+	case c.conflicts():
+		alone, why = true, aloneConflict
+	case c.read.Key != "" && copied(c.entry):
+		alone, why = true, aloneCopy
+	case a == InProgress:
+		return result("refused", why), false, nil
+	default:
+		why = ""
 	}
 	line := AuditRecord{
-		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: "discard", From: s.names.DLQ,
+		Run: run, Message: m.ID, At: s.now().UTC(), What: auditIntent, Job: c.read.Key, Why: cmp.Or(why, "discard"), From: s.names.DLQ,
 		Bytes: len(m.Body), By: req.By, Reason: req.Reason, Status: c.entry.Status, Generation: c.entry.Redrives,
 	}
 	if err := s.archive(ctx, line, m.Message); err != nil { // before anything is done
-		return Result{Message: m.ID, Job: c.read.Key, Result: "unsure"}, err
+		return result("unsure", ""), alone, err
 	}
-	// A message that conflicts with its entry says nothing about the entry's job.
-	if c.read.Key != "" && !c.conflicts() {
+	if c.read.Key != "" && !alone {
 		e, err := s.ledger.Update(ctx, c.read.Key, s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
-			return s.rules.Discard(e, delivery(m.Message, c, run), s.decision(req, ledger.Drop), s.now())
+			if copied(e) { // by now
+				return e, errKept
+			}
+			return s.rules.Discard(e, d, s.decision(req, ledger.Drop), s.now())
 		})
 		var notYet *ledger.NotYetError
 		switch {
+		case errors.Is(err, errKept):
+			alone, why, line.Why = true, aloneCopy, aloneCopy
 		case err == nil, errors.Is(err, ledger.ErrFinal): // a final entry stays as it is
 			line.Status, line.Generation = e.Status, e.Redrives
 			s.unschedule(ctx, e)
 		case errors.As(err, &notYet), errors.Is(err, ledger.ErrUndecidable):
-			return refused(err.Error()), nil
+			return result("refused", err.Error()), false, nil
 		default:
-			return Result{Message: m.ID, Job: c.read.Key, Result: "unsure", Why: job.SafeText(err.Error())}, err
+			return result("unsure", job.SafeText(err.Error())), false, err
 		}
 	}
 	if err := s.queues.Delete(ctx, job.DLQ, []job.Message{m.Message})[0]; err != nil {
-		return Result{Message: m.ID, Job: c.read.Key, Result: "undeleted", Why: "its job is over, its message is still there: " + job.SafeText(err.Error())}, nil
+		done := "its job is over"
+		if alone {
+			done = "it does not count for its job"
+		}
+		return result("undeleted", done+", its message is still there: "+job.SafeText(err.Error())), alone, nil
 	}
 	line.What, line.At = auditDiscarded, s.now().UTC()
-	return Result{Message: m.ID, Job: c.read.Key, Result: "discarded"}, s.record(ctx, []AuditRecord{line})
+	return result("discarded", why), alone, s.record(ctx, []AuditRecord{line})
 }

@@ -48,7 +48,8 @@ const (
 	pkLock   = "lock"
 )
 
-// SwitchKey is the partition of the kill switch, and of nothing else: operators may write it directly.
+// SwitchKey is the partition of the kill switch and of the lines about those who threw it directly, and of nothing else:
+// operators may write it directly.
 const SwitchKey = "switch"
 
 func pkPlan(id string) string { return "plan#" + id }

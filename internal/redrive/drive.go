@@ -29,7 +29,7 @@ type drive struct {
 	// body is what is sent in place of a message's own; nil for every plan but one of a mended or a discarded
 	// message.
 	body *archived
-	// cohort is how many messages are sent between two looks at the switch.
+	// cohort is how many messages at most are sent between two looks at the switch.
 	cohort int
 	// targets are the messages that are still to be settled. sent are those of them of which only the
 	// deletion is missing. settled is what was done with all others.
@@ -46,8 +46,6 @@ type drive struct {
 	window []*sentJob
 	// before are the run's counts when this round began. What was found then is no reason to halt again.
 	before map[Step]int
-	// keyless counts the messages of the canary of which the ledger cannot say what became of them.
-	keyless int
 
 	// pass is that of an open plan over the DLQ, whose targets are found as it goes; nil for every other plan. taken
 	// is how many messages its run redrove or removed, in all rounds; surprises how many jobs this round found final that
@@ -57,8 +55,14 @@ type drive struct {
 	// unsurePasses counts the passes that were made because of entries that could not be read.
 	unsurePasses int
 
-	queue     []lanes.Received
-	empty     int
+	queue []lanes.Received
+	// empty counts the receives in a row that brought nothing, idle those that brought nothing new. met are the messages
+	// that a plan's run has received in this round; an open plan's pass has its own. gaveBack says that there were more
+	// than may be hidden.
+	empty, idle int
+	met         sightings
+	gaveBack    bool
+
 	judgedAt  time.Time
 	backlogAt time.Time
 }
@@ -79,6 +83,8 @@ type outcome struct {
 type sentJob struct {
 	Watched
 	digest string
+	// throttled says that it ran, and is to run again because it was throttled.
+	throttled bool
 }
 
 // work drives a run until it ends or is halted, and leaves everything in order.
@@ -121,15 +127,16 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	return &d.run, nil
 }
 
-// begin starts a round. A canary that is out is waited for; every other continuation starts with a fresh
-// canary and an empty window, but for one whose canary people judged.
+// begin starts a round. A stage that is out is waited for, and after one that people judged the next one goes; every other
+// continuation starts with a fresh first stage and an empty window.
 func (d *drive) begin() {
 	switch d.run.Canary {
 	case CanarySent:
 	case CanaryPeople:
-		d.run.Canary, d.run.Watched = CanaryPassed, nil
+		d.run.Watched = nil
+		d.nextStage()
 	default:
-		d.run.Canary, d.run.Watched = "", nil
+		d.run.Canary, d.run.Watched, d.run.Stage, d.run.Keyless = "", nil, 0, 0
 	}
 	d.run.State, d.run.Code, d.run.Why, d.run.Unseen = Active, "", "", 0
 	d.run.Rounds++
@@ -237,7 +244,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return err
 	}
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
-	d.begun = map[string]bool{}
+	d.begun, d.met = map[string]bool{}, newSightings()
 	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
 	for _, t := range list {
 		if t.Action.acts() {
@@ -287,12 +294,9 @@ func (d *drive) prepare(ctx context.Context) error {
 	if d.unseen > 0 && d.resends() { // it is on no queue
 		d.queue, d.unseen = []lanes.Received{d.body.message(d.plan.Replacement.Message)}, 0
 	}
-	r := d.plan.RatePerSecond
-	d.cohort = max(min(batch, r), r/2)
-	d.limiter = rate.NewLimiter(rate.Limit(r), d.cohort)
-	if r < 0 {
-		d.cohort = d.s.numbers.MaxRate / 2
-		d.limiter = rate.NewLimiter(rate.Inf, d.cohort)
+	d.limiter, d.cohort = rate.NewLimiter(rate.Inf, d.s.numbers.MaxRate), d.s.numbers.MaxRate/2
+	if d.plan.RatePerSecond > 0 {
+		d.setRate(d.plan.RatePerSecond)
 	}
 	switch {
 	case err != nil:
@@ -336,20 +340,19 @@ func (d *drive) loop(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	stages, sent := d.plan.Stages, 0 // of the first stage
+	stage, sent := 0, 0 // of the stage that goes out
 	for {
 		if d.run.Canary == CanarySent {
-			if err := d.awaitCanary(ctx, len(stages) > 1); err != nil {
+			if err := d.awaitCanary(ctx); err != nil {
 				return err
 			}
-			if len(stages) > 0 {
-				stages, sent = stages[1:], 0
-			}
+			sent = 0
 		}
 		testing := d.run.Canary == ""
 		n := d.cohort
 		if testing {
-			n = min(n, stages[0]-sent)
+			stage = d.plan.Stages[d.run.Stage]
+			n = min(n, stage-sent)
 		}
 		cohort, err := d.next(ctx, n)
 		if err != nil {
@@ -381,7 +384,7 @@ func (d *drive) loop(ctx context.Context) error {
 			return err
 		}
 		if testing {
-			if sent += redriven; sent >= stages[0] {
+			if sent += redriven; sent >= stage {
 				d.seal()
 			}
 			continue

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -50,8 +49,8 @@ type world struct {
 	longest time.Duration
 	// latency is what every call takes.
 	latency time.Duration
-	// unreadable is the key of an entry that cannot be read.
-	unreadable string
+	// unreadable are the keys of entries, and the ids of messages whose strikes, hold what cannot be decoded.
+	unreadable map[string]bool
 	// newerEntries are the keys of entries that a newer version wrote.
 	newerEntries map[string]bool
 	// onSend is called, unlocked, after a send.
@@ -80,7 +79,7 @@ type queued struct {
 }
 
 func newWorld() *world {
-	return &world{calls: map[string]int{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[job.Queue][]*queued{}}
+	return &world{calls: map[string]int{}, unreadable: map[string]bool{}, entries: map[string]ledger.Entry{}, docs: map[[2]string]redrive.Record{}, queues: map[job.Queue][]*queued{}}
 }
 
 // call makes a call under the fault, if there is one.
@@ -120,8 +119,8 @@ func (w *world) oneOf(name string) (before, after error) {
 
 func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
 	err = w.call("ledger.get", func() error {
-		if key == w.unreadable && key != "" {
-			return errOutage
+		if w.unreadable[key] {
+			return errUndecodable
 		}
 		e = w.entries[key]
 		return nil
@@ -131,6 +130,9 @@ func (w *world) Get(_ context.Context, key string) (e ledger.Entry, err error) {
 
 func (w *world) ReadStrikes(_ context.Context, message string) (s ledger.Strikes, err error) {
 	err = w.call("ledger.strikes", func() error {
+		if w.unreadable[message] {
+			return errUndecodable
+		}
 		s = w.strikes[message]
 		return nil
 	})
@@ -139,6 +141,9 @@ func (w *world) ReadStrikes(_ context.Context, message string) (s ledger.Strikes
 
 func (w *world) Update(_ context.Context, key, token string, change func(ledger.Entry) (ledger.Entry, error)) (e ledger.Entry, err error) {
 	err = w.call("ledger.update", func() error {
+		if w.unreadable[key] {
+			return errUndecodable
+		}
 		found := w.entries[key]
 		e = found
 		next, err := change(found)
@@ -596,7 +601,16 @@ func through(ctx context.Context, alias string) context.Context {
 	return lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{InvokedFunctionArn: arn})
 }
 
-var errOutage = errors.New("outage")
+// errOutage is a call that failed as a whole, as the ledger's store tells it.
+var errOutage error = outage{}
+
+type outage struct{}
+
+func (outage) Error() string        { return "outage" }
+func (outage) Is(target error) bool { return target == ledger.ErrUnavailable }
+
+// errUndecodable is what the ledger's store says of one item that is not as this program writes it.
+var errUndecodable = fmt.Errorf("read entry: %w: attribute attempts is not a number", ledger.ErrUndecodable)
 
 // keyOf is the key of a test job's message.
 func keyOf(m job.Message) string {

@@ -3,9 +3,11 @@ package redrive
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"acklast/internal/job"
+	"acklast/internal/ledger"
 )
 
 // seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
@@ -34,7 +36,11 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			break
 		}
 		if now.Sub(began) >= 2*d.s.numbers.GoneAfter {
-			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: others hide them for now; run it again later", d.run.Unseen, others)
+			cause := "others hide them for now"
+			if d.gaveBack {
+				cause = fmt.Sprintf("it has more messages than the %d that a run hides at a time, so they may be among those that this run gave back, or others hide them for now", d.s.numbers.MaxHidden)
+			}
+			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: %s; run it again later", d.run.Unseen, others, cause)
 		}
 		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
 		if err := d.rest(ctx); err != nil {
@@ -104,6 +110,9 @@ func (d *drive) took(ctx context.Context, t target) (took bool, generation int, 
 		return false, 0, nil
 	}
 	e, err := d.s.ledger.Get(ctx, t.Key)
+	if errors.Is(err, ledger.ErrUndecodable) { // so the step that was begun is all there is
+		return true, t.Generation + 1, nil
+	}
 	return e.Run == d.run.ID && (d.pass != nil || e.Redrives > t.Generation), e.Redrives, err
 }
 
@@ -116,7 +125,11 @@ func (d *drive) finish(ctx context.Context) error {
 		return &ended{state: Done}
 	}
 	if n := len(d.targets); n > 0 {
-		return halt(HaltUnsettled, "of %d messages nothing was confirmed: run it again", n)
+		name := ""
+		for id, t := range d.targets {
+			name = max(name, outcome{key: t.Key}.name(id)) // any, but always the same
+		}
+		return halt(HaltUnsettled, "of %d messages nothing was confirmed, such as %s: run it again", n, name)
 	}
 	all := make([]*sentJob, 0, len(d.jobs))
 	for _, j := range d.jobs {
@@ -132,7 +145,7 @@ func (d *drive) finish(ctx context.Context) error {
 func (o outcome) name(id string) string { return cmp.Or(o.key, id) }
 
 // awaitEndings waits until every job of a list came to its end. Jobs that the worker still retries after a
-// while end as that; jobs that have not run halt the run.
+// while end as that; jobs that have not run, or are still throttled, halt the run.
 func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 	until := d.s.now().Add(d.s.numbers.CanaryWait)
 	for {
@@ -142,14 +155,20 @@ func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 		if err := d.judgeShare(); err != nil {
 			return err
 		}
-		open, idle, name := 0, 0, ""
+		open, idle, throttled, name := 0, 0, 0, ""
 		for _, j := range all {
 			if j.Ending.open() {
 				open++
 			}
-			if j.Ending == "" {
+			switch {
+			case j.Ending != "":
+			case j.throttled:
+				if throttled++; idle == 0 {
+					name = j.Job
+				}
+			default:
 				idle++
-				name = j.Job + " " + j.Why
+				name = j.Job
 			}
 		}
 		switch {
@@ -158,6 +177,8 @@ func (d *drive) awaitEndings(ctx context.Context, all []*sentJob) error {
 		case !past(until, d.s.now()):
 		case idle > 0:
 			return halt(HaltNotRun, "%d jobs were sent and have not run within %v, such as %s: is the recovery lane paused, or were they convicted again (class crashed on the DLQ)? Run it again to see what became of them", idle, d.s.numbers.CanaryWait, name)
+		case throttled > 0:
+			return halt(HaltThrottled, "%d jobs are still throttled after %v, such as %s: what they call lets too few through. Run it again to see what became of them", throttled, d.s.numbers.CanaryWait, name)
 		default:
 			return nil
 		}

@@ -24,17 +24,24 @@ func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, err
 		if err != nil {
 			return Response{}, err
 		}
+		var before Switch
+		if rec.Version > 0 {
+			before, _ = decode[Switch](rec) // one that cannot be read counts as on, and is released like any other
+		}
 		sw := Switch{On: on, By: req.By, Reason: req.Reason, At: s.now().UTC()}
 		if _, err = s.put(ctx, rec, sw); errors.Is(err, ErrChanged) {
 			continue
 		} else if err != nil {
 			return Response{}, err
 		}
-		what := auditReleased
-		if on {
-			what = auditStopped
+		line := s.deed(req, pkSwitch, auditReleased)
+		switch {
+		case on:
+			line.What = auditStopped
+		case before.On: // whoever threw it directly may not have got to write a line
+			line.Why = fmt.Sprintf("%s had thrown it at %s: %s", before.By, stamp(before.At), before.Reason)
 		}
-		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{s.deed(req, pkSwitch, what)})
+		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{line})
 	}
 	return Response{}, ErrChanged
 }

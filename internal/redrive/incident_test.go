@@ -198,6 +198,99 @@ func TestThrottledJobsSlowTheRun(t *testing.T) {
 	})
 }
 
+// A run whose jobs are throttled goes on slowly, whatever its rate was: its lock does not lapse, its messages stay
+// hidden, and it stops when it is told to.
+func TestARunThatIsSlowedDownIsAlive(t *testing.T) {
+	for _, perSecond := range []int{100, 500} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = dies(6, completes(map[string]int{}), retries(job.Throttled))
+				b.many(3500)
+				req := planOf(all)
+				req.RatePerSecond = perSecond
+				plan := b.must(req).Plan
+				var got *redrive.Run
+				var ended time.Time
+				done := make(chan struct{})
+				go func() {
+					got, ended = b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, time.Now()
+					close(done)
+				}()
+				time.Sleep(time.Second)
+				for range 30 {
+					time.Sleep(10 * time.Second)
+					if now := b.must(redrive.Request{Action: "status", Run: plan.Run}).Run; now.State != redrive.Active {
+						t.Fatalf("%d sent: a run that goes on is %s %s: %s", len(b.sentAt), now.State, now.Code, now.Why)
+					}
+				}
+				for _, m := range b.queues[job.DLQ] {
+					if m.ReceiveCount > 2 { // once by the plan
+						t.Fatalf("%s was received %d times", m.ID, m.ReceiveCount)
+					}
+				}
+				stopped := time.Now()
+				b.must(redrive.Request{Action: "stop", By: "bob", Reason: "too slow"})
+				<-done
+				b.wantHalt(got, redrive.HaltSwitch, "bob: too slow")
+				if took := ended.Sub(stopped); took > 5*time.Second {
+					t.Errorf("stopped after %v, want at once", took)
+				}
+			})
+		})
+	}
+}
+
+// After the throttling a run without a limit becomes fast again.
+func TestARunWithoutALimitRecoversFromThrottling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		done := completes(map[string]int{})
+		var waiting []job.Message
+		b.run = dies(6, done, func(w *world, m job.Message) {
+			retries(job.Throttled)(w, m)
+			waiting = append(waiting, m)
+		})
+		b.many(5000)
+		go func() {
+			time.Sleep(30 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range waiting {
+				done(b.world, m)
+			}
+			b.run = done
+		}()
+		req := planOf(all)
+		req.RatePerSecond = -1
+		plan := b.must(req).Plan
+		began := time.Now()
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 5000})
+		if took := time.Since(began); took > 5*time.Minute {
+			t.Errorf("done after %v, want the rate to grow again after 30 s", took)
+		}
+	})
+}
+
+// Jobs that are still throttled at the end have run: the run says what they wait for.
+func TestJobsThatAreThrottledAtTheEndAreTold(t *testing.T) {
+	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+		var waiting []job.Message
+		done := b.run
+		b.run = dies(8, done, func(w *world, m job.Message) {
+			retries(job.Throttled)(w, m)
+			waiting = append(waiting, m)
+		})
+		b.many(13)
+		plan := make(b)
+		b.wantHalt(b.runs(plan), redrive.HaltThrottled, "6 jobs are still throttled after 10m0s, such as test/j00")
+		for _, m := range waiting {
+			done(b.world, m)
+		}
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 13})
+	})
+}
+
 // hidden hides what is on the DLQ, as another's look does.
 func (b *bench) hidden(d time.Duration) {
 	b.mu.Lock()
@@ -423,7 +516,7 @@ func TestOneUnreadableEntryIsNamedAndStopsNothing(t *testing.T) {
 		b := newBench(t)
 		b.run = completes(map[string]int{})
 		b.many(20)
-		b.unreadable = key("j0007")
+		b.unreadable[key("j0007")] = true
 		resp := b.must(planOf(all))
 		if n := resp.Plan.Actions[redrive.Unsure]; n != 1 {
 			t.Errorf("actions %v, want one unsure", resp.Plan.Actions)
@@ -695,6 +788,129 @@ func TestTheRamp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// People judge the stages that have jobs without a key, and no other. Each stage waits for its judgement.
+func TestPeopleJudgeTheStagesThatHaveJobsWithoutAKey(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprint("open ", open), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = completes(map[string]int{})
+				b.Numbers.Ramp = 1
+				for i := range 5 {
+					b.isolated(fmt.Sprint("keyed", i), job.Crashed)
+				}
+				for i := range 60 {
+					b.nameless(fmt.Sprint("j", i))
+				}
+				convicts := &redrive.Filter{Classes: []job.Class{job.Crashed}}
+				var p *redrive.Plan
+				if open {
+					p = b.opened(convicts, 100)
+				} else {
+					p = b.must(planOf(convicts)).Plan
+					b.approved(p)
+				}
+				for i, sent := range []int{8, 28} { // the first two stages have jobs with a key alone
+					b.wantHalt(b.runs(p), redrive.HaltPeople, "the ledger cannot judge")
+					if n := len(b.sentAt); n != sent {
+						t.Errorf("round %d: %d sent, want %d", i, n, sent)
+					}
+				}
+				got := b.runs(p)
+				b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 5, redrive.Unjudged: 60})
+			})
+		})
+	}
+}
+
+// The function's timeout comes while a stage is waited for. The next invocation still knows which stage it is, and that people
+// have to judge it.
+func TestAStageOutlivesItsInvocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.Ramp = 1
+		done := completes(map[string]int{})
+		var late []job.Message
+		b.run = func(w *world, m job.Message) {
+			if keyOf(m) == key("keyed3") {
+				late = append(late, m)
+			} else {
+				done(w, m)
+			}
+		}
+		for i := range 4 {
+			b.isolated(fmt.Sprint("keyed", i), job.Crashed)
+		}
+		for i := range 60 {
+			b.nameless(fmt.Sprint("j", i))
+		}
+		p := b.must(planOf(all)).Plan
+		b.approved(p)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		b.wantHalt(b.ask(ctx, redrive.Request{Action: "run", Plan: p.ID}).Run, redrive.HaltTime, "")
+		for _, m := range late {
+			done(b.world, m)
+		}
+		for i, sent := range []int{8, 28} {
+			b.wantHalt(b.runs(p), redrive.HaltPeople, "the ledger cannot judge")
+			if n := len(b.sentAt); n != sent {
+				t.Errorf("round %d: %d sent, want %d", i, n, sent)
+			}
+		}
+		b.wantDone(b.runs(p), map[redrive.Ending]int{redrive.Succeeded: 4, redrive.Unjudged: 60})
+	})
+}
+
+// A DLQ that has more messages than a run hides: it gives back what it does not want, goes on, and finds its own.
+func TestAPlanHidesABoundedNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(60)
+		plan := b.must(planOf(transient)).Plan
+		b.shuffle, b.most, b.limit = true, 0, 300 // SQS gives nothing above its own limit
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 60})
+		if b.most > 150 {
+			t.Errorf("%d messages were hidden at a time, want at most 150", b.most)
+		}
+		if n := b.hiddenOn(); n != 0 {
+			t.Errorf("%d are hidden after the run", n)
+		}
+	})
+}
+
+// What such a run did not see may be among what it gave back. It says so, and calls nothing gone.
+func TestAPlanOnATooLargeDLQNamesTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(10)
+		plan := b.must(planOf(transient)).Plan
+		b.queues[job.DLQ][1005].visible = time.Now().Add(time.Hour)
+		b.shuffle = true
+		began := time.Now()
+		got := b.runs(plan)
+		b.wantHalt(got, redrive.HaltNotSeen, "has more messages than the 150 that a run hides at a time")
+		if got.Unseen != 1 || len(b.sentAt) != 9 {
+			t.Errorf("%d unseen, %d sent, want 1 and 9", got.Unseen, len(b.sentAt))
+		}
+		if took := time.Since(began); took > 10*time.Minute {
+			t.Errorf("halted after %v, want a search that ends", took)
+		}
+		time.Sleep(2 * time.Hour)
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 10})
+	})
 }
 
 func TestACanaryIsBounded(t *testing.T) {

@@ -144,7 +144,7 @@ func (d *drive) follow(st *moved, newly bool) {
 	canary := newly && d.run.Canary == ""
 	if st.key == "" {
 		if canary {
-			d.keyless++
+			d.run.Keyless++
 		}
 		return // the ledger cannot tell
 	}
@@ -228,6 +228,16 @@ func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
 	return d.s.record(ctx, results)
 }
 
+// unread notes why the message's entry was not read or written. An entry that cannot be decoded keeps its message on the
+// DLQ, and a call that failed is made again.
+func (st *moved) unread(err error) {
+	if st.why = job.SafeText(err.Error()); errors.Is(err, ledger.ErrUndecodable) {
+		st.action, st.why = Unsure, cannotRead+st.why
+		return
+	}
+	st.err = err
+}
+
 // left notes whether the message's deletion was confirmed.
 func (st *moved) left(err error) {
 	if err != nil {
@@ -289,7 +299,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.memory.Redrives = st.target.Generation + 1
 	}
 	if c.lookErr != nil {
-		st.err, st.why = c.lookErr, job.SafeText(c.lookErr.Error())
+		st.unread(c.lookErr)
 		return
 	}
 	if st.key == "" {
@@ -354,8 +364,13 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.action, st.why = InProgress, err.Error()
 	case errors.Is(err, ledger.ErrDrift):
 		st.action, st.why = Drift, err.Error()
+	case d.sent[st.ID] && errors.Is(err, ledger.ErrUndecodable): // only its deletion is missing
+		st.action, st.why, st.entry.Redrives = Redrive, "sent before", st.target.Generation+1
 	default:
-		st.err, st.why = err, job.SafeText(err.Error())
+		st.unread(err)
+		if st.action == Unsure && d.begun[st.ID] {
+			st.why += "; an earlier round may have sent it"
+		}
 	}
 	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
 }

@@ -2,6 +2,7 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -61,9 +62,7 @@ type pass struct {
 	// holds is how many messages SQS counted at the start. old is how many the pass has seen that were there
 	// then, and left how many of all that it has seen are still there.
 	holds, old, left int
-	// seen are hashes of the ids of the messages that it has seen: ids themselves would not fit for a million.
-	seen map[uint64]struct{}
-	seed maphash.Seed
+	seen             sightings
 	// idle counts the receives in a row that brought nothing new; quiet says that the counts had nothing new for
 	// a while, either.
 	idle  int
@@ -76,15 +75,32 @@ type pass struct {
 
 // unsure is a message whose entry could not be read.
 type unsure struct {
-	id, key, why string
+	id, key string
+	err     error
 }
 
-// A run that can read no entry at all is halted; one that cannot read some goes over the queue once more, and then says
-// that it skipped them.
+// A run all of whose calls to the ledger fail is halted; one that cannot read some entries goes over the queue once more, and
+// then says that it skipped them.
 const (
 	maxUnsure    = 1000
 	unsurePasses = 2
 )
+
+// sightings are the messages that were seen, as hashes of their ids: ids themselves would not fit for a million.
+type sightings struct {
+	hashes map[uint64]struct{}
+	seed   maphash.Seed
+}
+
+func newSightings() sightings { return sightings{map[uint64]struct{}{}, maphash.MakeSeed()} }
+
+// first notes an id, and says whether it is seen for the first time.
+func (s sightings) first(id string) bool {
+	hash := maphash.String(s.seed, id)
+	_, known := s.hashes[hash]
+	s.hashes[hash] = struct{}{}
+	return !known
+}
 
 // nextPass begins a pass. What the one before held is given back.
 func (d *drive) nextPass(ctx context.Context) error {
@@ -94,7 +110,7 @@ func (d *drive) nextPass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.pass = &pass{began: d.s.now(), holds: depth.Total(), seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+	d.pass = &pass{began: d.s.now(), holds: depth.Total(), seen: newSightings()}
 	return nil
 }
 
@@ -106,11 +122,9 @@ func (p *pass) over(most int) bool {
 
 // saw notes a message, and says whether the pass sees it for the first time.
 func (p *pass) saw(m job.Message) bool {
-	hash := maphash.String(p.seed, m.ID)
-	if _, known := p.seen[hash]; known {
+	if !p.seen.first(m.ID) {
 		return false
 	}
-	p.seen[hash] = struct{}{}
 	p.left++
 	if m.SentAt.Before(p.began) {
 		p.old++
@@ -161,7 +175,7 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 		group.Go(func() error { targets[i], whys[i] = d.admit(ctx, m); return nil })
 	}
 	_ = group.Wait()
-	before := len(d.pass.unsure)
+	failed := 0
 	for i, m := range fresh {
 		switch {
 		case targets[i] != nil:
@@ -169,10 +183,13 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 			d.queue = append(d.queue, m)
 		case whys[i] != nil:
 			d.pass.unsure = append(d.pass.unsure, *whys[i])
+			if !errors.Is(whys[i].err, ledger.ErrUndecodable) {
+				failed++
+			}
 		}
 	}
-	if n := len(d.pass.unsure); n > maxUnsure || n-before == len(fresh) && n-before >= batch {
-		return fmt.Errorf("%d entries could not be read, the last: %s", n, d.pass.unsure[n-1].why)
+	if n := len(d.pass.unsure); n > maxUnsure || failed == len(fresh) && failed >= batch {
+		return fmt.Errorf("%d entries could not be read, the last: %w", n, d.pass.unsure[n-1].err)
 	}
 	return nil
 }
@@ -184,10 +201,13 @@ func (d *drive) admit(ctx context.Context, m lanes.Received) (*target, *unsure) 
 	c := d.s.joined(ctx, m)
 	it := itemOf(c, m, d.plan.Select)
 	switch begun := d.begun[m.ID] || d.sent[m.ID]; {
+	case begun && errors.Is(c.lookErr, ledger.ErrUndecodable):
+		t := d.targets[m.ID] // as it was begun
+		return &t, nil
 	case c.lookErr != nil && begun:
 		return nil, nil // it stays open until another pass, or another round
 	case c.lookErr != nil:
-		return nil, &unsure{m.ID, c.read.Key, job.SafeText(c.lookErr.Error())}
+		return nil, &unsure{m.ID, c.read.Key, c.lookErr}
 	case begun:
 		it.action = Redrive
 		t := it.target()
@@ -284,7 +304,7 @@ func (d *drive) settleOpen(ctx context.Context) error {
 	var kept []AuditRecord
 	for _, u := range d.pass.unsure {
 		d.run.Counts[auditKept]++
-		kept = append(kept, AuditRecord{Run: d.run.ID, Message: u.id, At: d.s.now().UTC(), What: auditKept, Job: u.key, Action: Unsure, Why: u.why})
+		kept = append(kept, AuditRecord{Run: d.run.ID, Message: u.id, At: d.s.now().UTC(), What: auditKept, Job: u.key, Action: Unsure, Why: cannotRead + job.SafeText(u.err.Error())})
 	}
 	if len(kept) > 0 {
 		if err := d.s.record(ctx, kept); err != nil {
@@ -306,7 +326,7 @@ func (d *drive) sweep(ctx context.Context) error {
 			names[e] = append(names[e], name)
 		}
 	}
-	told, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	told := newSightings()
 	var asking, open []*sentJob
 	ask := func() error {
 		if err := d.beat(ctx); err != nil {
@@ -336,12 +356,10 @@ func (d *drive) sweep(ctx context.Context) error {
 			tell(endingOf(line.What), name)
 			return
 		}
-		hash := maphash.String(seed, line.Job)
-		if _, known := told[hash]; known {
+		if !told.first(line.Job) {
 			tell(Copied, name)
 			return
 		}
-		told[hash] = struct{}{}
 		asking = append(asking, &sentJob{Watched: Watched{Job: line.Job, Generation: line.Generation}})
 		if len(asking) == sweepAt {
 			failed = ask()

@@ -465,7 +465,7 @@ func TestAnOpenPlanNamesWhatItCouldNotRead(t *testing.T) {
 			return nil, nil
 		}
 		b.wantHalt(b.runs(plan), redrive.HaltCall, "entries could not be read")
-		b.fault, b.unreadable = nil, key("j0007")
+		b.fault, b.unreadable[key("j0007")] = nil, true
 		got := b.runs(plan)
 		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 29, redrive.Skipped: 1})
 		if names := fmt.Sprint(got.Names[redrive.Skipped]); names != "["+key("j0007")+"]" {

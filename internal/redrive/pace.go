@@ -6,10 +6,19 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"acklast/internal/job"
 	"acklast/internal/retry"
 )
+
+// setRate sets the rate, and the cohort by it: a wait for the rate takes a second at most. So a slow run keeps its lock
+// and its messages, and notices a stop as soon as a fast one.
+func (d *drive) setRate(perSecond int) {
+	d.cohort = max(min(batch, perSecond), perSecond/2)
+	d.limiter.SetLimit(rate.Limit(perSecond))
+	d.limiter.SetBurst(d.cohort) // a cohort must fit, and what was saved up at a faster rate must not
+}
 
 // pace waits for the rate.
 func (d *drive) pace(ctx context.Context, n int) error {

@@ -38,7 +38,7 @@ type Plan struct {
 	RatePerSecond int `json:"ratePerSecond"` // -1: no limit
 	// Stages are how many jobs go first, each stage judged before the next one goes.
 	Stages []int `json:"stages"`
-	// People says that jobs without a key are among them, whose canary people have to judge.
+	// People says that jobs without a key are among them. People have to judge each stage that has some.
 	People bool `json:"people,omitempty"`
 
 	// Approval says what it needs one for; empty when it needs none.

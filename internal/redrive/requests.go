@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
@@ -56,11 +57,12 @@ type Request struct {
 	Count    int      `json:"count,omitempty"`
 	// Page is the page of a run's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
-	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all.
+	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all. Run takes it, and Canary, only with a message or a
+	// job.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Canary is how many jobs go first; 0 is the default.
 	Canary int `json:"canary,omitempty"`
-	// Job is the key of the job that decide decides, or whose audit is asked for; Decision is sent or not-sent.
+	// Job is the key of the job that decide decides, or whose audit is asked for, or "switch" for that of the kill switch; Decision is sent or not-sent.
 	// explain takes the key of a job, or a Subject.
 	Job      string              `json:"job,omitempty"`
 	Decision ledger.DecisionKind `json:"decision,omitempty"`
@@ -93,6 +95,8 @@ type Response struct {
 	Results []Result      `json:"results,omitzero"`
 	Entry   *ledger.Entry `json:"entry,omitempty"`
 	Audit   []AuditRecord `json:"audit,omitzero"`
+	// EndingsAt is when the ledger was asked for the endings in the audit of a run.
+	EndingsAt time.Time `json:"endingsAt,omitzero"`
 	// NextPage is the page of the audit that follows, after Next in it; 0 without Next when none does.
 	NextPage int `json:"nextPage,omitempty"`
 	// Body is a discarded message's, from the audit.
@@ -167,6 +171,9 @@ func (a action) unused(req Request) (names []string) {
 	}
 	return names
 }
+
+// Reads says whether an action changes nothing, so that both aliases take it.
+func Reads(name string) bool { return actions[name].reads }
 
 // Actions are the names of all actions, in order.
 func Actions() []string {

@@ -26,7 +26,18 @@ func halt(code Code, format string, args ...any) error {
 func (s *Service) run(ctx context.Context, req Request) (Response, error) {
 	var response Response
 	one := req.Message != "" || req.Job != ""
-	if one && (req.By == "" || req.Reason == "") {
+	named := 0
+	for _, id := range []string{req.Plan, req.Run, req.Message, req.Job} {
+		if id != "" {
+			named++
+		}
+	}
+	switch {
+	case named > 1:
+		return Response{}, refuse("run takes one of plan, run, message and job")
+	case !one && (req.RatePerSecond != 0 || req.Canary != 0):
+		return Response{}, refuse("run does nothing with ratePerSecond or canary unless it makes a plan of a message or a job: a plan has its own")
+	case one && (req.By == "" || req.Reason == ""):
 		return Response{}, refuse("run with a message or a job makes a plan, and needs a name (by) and a reason")
 	}
 	// Before anything exists: a run against the switch would only halt at once.

@@ -47,6 +47,8 @@ const (
 	HaltNotSeen Code = "not-seen"
 	// HaltNotRun: jobs that were sent have not run.
 	HaltNotRun Code = "not-run"
+	// HaltThrottled: jobs that were sent ran and are still throttled.
+	HaltThrottled Code = "throttled"
 	// HaltUnsettled: of some messages nothing was confirmed.
 	HaltUnsettled Code = "unsettled"
 	// HaltExpired: the plan expired before everything of it was sent.
@@ -121,6 +123,10 @@ type Run struct {
 	RatePerSecond int         `json:"ratePerSecond"`
 	Canary        CanaryState `json:"canary,omitempty"`
 	CanaryUntil   time.Time   `json:"canaryUntil,omitzero"`
+	// Stage is how many of the plan's stages have passed since the last fresh start.
+	Stage int `json:"stage"`
+	// Keyless is how many jobs of the stage that is out have no key. People have to judge those.
+	Keyless int `json:"keyless,omitempty"`
 	// Watched are the jobs of the canary and of the window that it is judged by. They start empty with
 	// every continuation; Halts is what it was halted by before.
 	Watched   []Watched `json:"watched,omitempty"`

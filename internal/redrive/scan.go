@@ -101,14 +101,17 @@ func (h *held) renew(ctx context.Context) {
 }
 
 // release gives everything back, also when the caller's time is over. What fails comes back by itself.
-func (h *held) release(ctx context.Context) { h.releaseBut(ctx, nil) }
+func (h *held) release(ctx context.Context) {
+	h.releaseBut(ctx, func(string) bool { return false })
+}
 
-func (h *held) releaseBut(ctx context.Context, kept map[string]bool) {
+// releaseBut gives back everything but what is kept.
+func (h *held) releaseBut(ctx context.Context, kept func(id string) bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
 	all := make([]job.Message, 0, len(h.byID))
 	for id, m := range h.byID {
-		if !kept[id] {
+		if !kept(id) {
 			all = append(all, job.Message{ID: id, ReceiptHandle: m.receipt})
 			delete(h.byID, id)
 		}

@@ -164,18 +164,28 @@ func (t *Store) ThrowSwitch(ctx context.Context, sw Switch, ttl time.Time) error
 	return nil
 }
 
+// RecordThrow adds the line of the audit about a ThrowSwitch, in the partition of the switch, and so with the same right.
+// Repeating it changes nothing.
+func (t *Store) RecordThrow(ctx context.Context, sw Switch, ttl time.Time) error {
+	return t.addLine(ctx, pkSwitch, AuditRecord{Run: deeds, Message: pkSwitch, At: sw.At.UTC(), What: auditStopped, By: sw.By, Reason: sw.Reason}, ttl)
+}
+
 // RecordCancel adds the line of the audit about the cancellation of a job. Repeating it with the same decision
 // changes nothing. It needs dynamodb:UpdateItem on the partitions of CancelKeys alone.
 func (t *Store) RecordCancel(ctx context.Context, key string, d ledger.Decision, ttl time.Time) error {
-	line := AuditRecord{Run: cancels, Message: key, Job: key, At: d.At.UTC(), What: auditCancelled, Status: ledger.Terminal, By: d.By, Reason: d.Reason}
+	return t.addLine(ctx, pkAudit(cancels, key), AuditRecord{Run: cancels, Message: key, Job: key, At: d.At.UTC(), What: auditCancelled, Status: ledger.Terminal, By: d.By, Reason: d.Reason}, ttl)
+}
+
+// addLine adds a line to the audit, in the given partition, with dynamodb:UpdateItem.
+func (t *Store) addLine(ctx context.Context, pk string, line AuditRecord, ttl time.Time) error {
 	doc, err := encode(line)
 	if err != nil {
 		return err
 	}
 	_, err = t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &t.name,
-		// No nonce: the decision's time tells lines of one job apart.
-		Key: attributes{attrPK: dynamo.Text(pkAudit(cancels, key)), attrSK: dynamo.Text(line.sortKey(""))},
+		// No nonce: the time tells lines of one message apart.
+		Key: attributes{attrPK: dynamo.Text(pk), attrSK: dynamo.Text(line.sortKey(""))},
 		// A line that is there is never changed.
 		UpdateExpression: aws.String("SET #doc = if_not_exists(#doc, :doc), #write = if_not_exists(#write, :write), " +
 			"#ttl = if_not_exists(#ttl, :ttl), #version = if_not_exists(#version, :one)"),

@@ -3,6 +3,7 @@ package redrive_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,6 +160,38 @@ func TestThrowSwitch(t *testing.T) {
 			t.Errorf("round %d: released: %+v", round, got)
 		}
 		b.refused(redrive.Request{Action: "run", Plan: "p"}, "there is no plan")
+	}
+}
+
+// Who throws the switch directly writes the line too, as often as it is thrown, and needs a right on the switch's key alone.
+func TestADirectStopIsALineOfTheAudit(t *testing.T) {
+	store, proxy := newStore(t)
+	b := newBench(t)
+	b.deps.Table = store
+	b.must(redrive.Request{Action: "resume", By: "ann", Reason: "none was on"})
+	at := time.Now()
+	for i, by := range []string{"bob", "eve"} {
+		sw := redrive.Switch{By: by, Reason: "incident", At: at.Add(time.Duration(i+1) * time.Second)}
+		if err := store.ThrowSwitch(t.Context(), sw, at.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		proxy.Add(faults.Rule{Operation: "UpdateItem", Times: 1, Fault: faults.DropAnswer()})
+		if err := store.RecordThrow(t.Context(), sw, at.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := b.must(redrive.Request{Action: "audit", Job: redrive.SwitchKey})
+	if want := []string{"released ann", "stopped bob", "stopped eve"}; !slices.Equal(steps(got.Audit), want) {
+		t.Errorf("audit %q, want %q", steps(got.Audit), want)
+	}
+	if sw := got.Switch; sw == nil || !sw.On || sw.By != "eve" {
+		t.Errorf("the switch as it is: %+v, want on by eve", sw)
+	}
+	b.must(redrive.Request{Action: "resume", By: "fay", Reason: "over"})
+	for _, line := range b.must(redrive.Request{Action: "audit", Job: redrive.SwitchKey}).Audit {
+		if line.By == "fay" && !strings.Contains(line.Why, "eve") {
+			t.Errorf("the release says %q, want who had thrown it", line.Why)
+		}
 	}
 }
 

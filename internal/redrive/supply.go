@@ -46,17 +46,15 @@ func (d *drive) wanting() bool {
 	if d.pass != nil {
 		return !d.exhausted() && !d.pass.over(d.s.numbers.IdleReceives)
 	}
-	return d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives
+	return d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives && d.idle < d.s.numbers.IdleReceives
 }
 
-// receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts.
+// receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts. Of a DLQ that has
+// more than may be hidden, it gives back what it is not going to move.
 func (d *drive) receive(ctx context.Context, calls int) error {
-	if d.pass != nil && len(d.mine.byID)+calls*batch > d.s.numbers.MaxHidden {
-		queued := map[string]bool{}
-		for _, m := range d.queue {
-			queued[m.ID] = true
-		}
-		d.mine.releaseBut(ctx, queued)
+	if len(d.mine.byID)+calls*batch > d.s.numbers.MaxHidden {
+		d.mine.releaseBut(ctx, func(id string) bool { _, ours := d.targets[id]; return ours })
+		d.gaveBack = true
 	}
 	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
 	var group sync.WaitGroup
@@ -74,11 +72,15 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		}
 		return errors.Join(append(errs, d.meet(ctx, received))...)
 	}
+	d.idle++
 	for _, m := range received {
 		known := d.mine.has(m.ID)
 		d.mine.keep(m.Message)
+		if d.met.first(m.ID) {
+			d.idle = 0
+		}
 		if _, ours := d.targets[m.ID]; ours && !known {
-			d.queue = append(d.queue, m)
+			d.queue, d.idle = append(d.queue, m), 0
 			d.unseen--
 		}
 	}

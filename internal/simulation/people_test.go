@@ -86,6 +86,10 @@ func (s *story) pause(name string) {
 
 // discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded.
 func (s *story) discard(name string) {
+	if s.seed >= byMessage && s.number(2, name, "discards by message") == 0 {
+		s.discardMessage(name)
+		return
+	}
 	j := s.jobs[s.number(len(s.jobs), name, "discards")]
 	s.mu.Lock()
 	key := ""
@@ -96,6 +100,24 @@ func (s *story) discard(name string) {
 	s.mu.Unlock()
 	if j.key != "" && may {
 		s.ask(name, redrive.Request{Action: "discard", Jobs: []string{j.key}})
+	}
+}
+
+// discardMessage discards a message of the DLQ by its id, whatever it is: a job's own, a copy, another payload.
+func (s *story) discardMessage(name string) {
+	s.mu.Lock()
+	id, may := "", true
+	if on := s.queues[job.DLQ]; len(on) > 0 {
+		m := on[s.number(len(on), name, "discards a message")]
+		id = m.id
+		if of := s.letters[m.mark()]; of != nil && of.key != "" {
+			key := s.entry(of.key).ProviderKey
+			may = s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+		}
+	}
+	s.mu.Unlock()
+	if id != "" && may {
+		s.ask(name, redrive.Request{Action: "discard", Messages: []string{id}})
 	}
 }
 
@@ -139,7 +161,7 @@ func (s *story) ask(name string, req redrive.Request) *redrive.Response {
 	ctx, end := context.WithTimeout(context.Background(), numbers.Timeout)
 	defer end()
 	l, ctx := s.born(ctx, process, s.die/2, 60)
-	l.discards = req.Action == "discard"
+	l.discards, l.byKey = req.Action == "discard", len(req.Jobs) > 0
 	l.stall(10*time.Second, "request")
 	var ids sync.Mutex
 	n := 0

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"acklast/internal/job"
+	"acklast/internal/ledger"
 	"acklast/internal/soak"
 	"acklast/internal/topology"
 )
@@ -286,10 +288,17 @@ func (s *story) deleted(l *life, q job.Queue, receipt string) {
 }
 
 // leaves checks a message that a redrive has deleted: its job has ended, or a message of the job with the same payload was
-// sent since, or still is on the DLQ.
+// sent since, or still is on the DLQ. A discard may delete any message, but by a copy's id it must not end the job.
 func (s *story) leaves(l *life, m *message) {
 	of := s.letters[m.mark()]
 	if of != nil && l.discards {
+		if m.memory().Copy && !l.byKey {
+			// Its job goes on, and the checker excuses nothing.
+			if e := s.entry(of.key); of.key != "" && e.Outcome == ledger.OutcomeDiscarded && strings.HasPrefix(e.Owner, l.name+"-") {
+				s.breaks("%s discards %s, a copy, and ends %s", l.name, m.id, of.key)
+			}
+			return
+		}
 		s.history.Discarded = append(s.history.Discarded, of.mark)
 	}
 	if of == nil || l.discards || s.final(of.key, of.digest) {

@@ -37,6 +37,8 @@ const (
 	// newer is the first seed of the stories in which also processes stand still, kinds are paused and jobs discarded. Older seeds
 	// keep their stories, which draw no number for that.
 	newer = 10_000
+	// byMessage is the first seed of the stories in which people also discard messages by their ids.
+	byMessage = 50_000
 )
 
 // story is one run of the simulation.
@@ -236,6 +238,7 @@ type life struct {
 	stops, goes, invoked time.Time
 	gone                 bool // Lambda has given up on it
 	discards             bool // a discard's process, which may delete what has not ended
+	byKey                bool // it discards a job by its key, with every message of it
 }
 
 type lifeKey struct{}

@@ -20,7 +20,7 @@ type Redrive struct {
 	EmptyReceives int
 	ReceiveWait   time.Duration
 
-	// MaxHidden is how many messages a run of an open plan hides at a time, below SQS's in-flight limit.
+	// MaxHidden is how many messages a run hides at a time, beside those that it is about to move, below SQS's in-flight limit.
 	MaxHidden int
 	// IdleReceives is how many receives in a row that bring nothing new end a pass of an open plan.
 	IdleReceives int
@@ -105,6 +105,8 @@ func (r Redrive) Validate(s Settings) error {
 	must(r.ScanTime > 0 && r.ScanTime < r.Timeout-r.PauseMargin,
 		"scan time is %v, not below redrive timeout - pause margin = %v: a plan would be cut off", r.ScanTime, r.Timeout-r.PauseMargin)
 	must(r.ScanMessages >= 1 && r.ScanBytes >= MaxMessageBytes, "a scan of %d messages and %d bytes could not see one", r.ScanMessages, r.ScanBytes)
+	must(r.ScanMessages <= MaxInFlight, "a scan of %d messages is above SQS's in-flight limit of about %d: it hides what it looks at", r.ScanMessages, MaxInFlight)
+	must(r.ReceiveWait >= 0 && r.ReceiveWait <= MaxReceiveWait, "receive wait is %v, but SQS allows 0 s to %v", r.ReceiveWait, MaxReceiveWait)
 	must(r.EmptyReceives >= 2, "empty receives is %d, but SQS may answer a receive with nothing although there is something", r.EmptyReceives)
 	must(r.MaxHidden >= 1000 && r.MaxHidden <= MaxInFlight, "hidden messages are bounded at %d, not between 1,000 and SQS's about %d in flight", r.MaxHidden, MaxInFlight)
 	must(r.IdleReceives >= 2, "idle receives is %d, but SQS may answer a receive with nothing new although there is something", r.IdleReceives)
@@ -113,11 +115,15 @@ func (r Redrive) Validate(s Settings) error {
 	must(r.PlanExpiry > 0 && r.PlanExpiry <= s.RedriveWindow,
 		"plan expiry is %v, not below the redrive window of %v", r.PlanExpiry, s.RedriveWindow)
 	must(r.Rate >= 1 && r.Rate <= r.MaxRate, "rate is %d, not between 1 and the maximum of %d", r.Rate, r.MaxRate)
+	must(r.ApprovalAbove >= 0, "approval above is %d, but a plan cannot have fewer than 0 jobs", r.ApprovalAbove)
+	must(r.BacklogLimit >= 1, "backlog limit is %d, below 1: a run would wait for ever, also while the lanes are empty", r.BacklogLimit)
+	must(r.CanaryWait > 0, "canary wait is %v, not above 0: no job could end in time, and every run would halt", r.CanaryWait)
 	must(r.Window >= r.MinSample, "window is %d, below the minimum sample of %d: no run could be halted", r.Window, r.MinSample)
 	must(r.Ramp == 0 || r.Ramp == 1, "ramp is %d, want 1 or 0", r.Ramp)
 	must(r.Canary >= 1, "canary is %d, but a run without one cannot be judged", r.Canary)
 	must(r.MinSample >= 1 && r.MaxFailedPercent >= 0 && r.MaxFailedPercent < 100 && r.MaxDuplicatePercent > 0 && r.MaxDuplicatePercent <= 100,
 		"minimum sample %d, failed %d %% and duplicates %d %% would never stop a run", r.MinSample, r.MaxFailedPercent, r.MaxDuplicatePercent)
+	must(r.PollEvery > 0, "poll pause is %v, not above 0: a waiting run would ask without a pause", r.PollEvery)
 	must(r.LockLease > 2*r.PollEvery, "lock lease is %v, not above twice the poll pause of %v: a waiting run would lose it", r.LockLease, r.PollEvery)
 	must(r.Retention >= s.LedgerRetention,
 		"operations retention is %v, below the ledger's %v: a revoked run would be forgotten before its jobs", r.Retention, s.LedgerRetention)

@@ -21,6 +21,8 @@ const (
 	MaxDelay = 900 * time.Second
 	// MaxInFlight is about how many received messages SQS keeps invisible at a time in one queue.
 	MaxInFlight = 120_000
+	// MaxReceiveWait is the longest time that SQS lets a receive wait for messages.
+	MaxReceiveWait = 20 * time.Second
 	// MaxVisibility is the longest time SQS keeps a received message invisible, in total.
 	MaxVisibility = 12 * time.Hour
 	// MaxRetention is the longest retention of an SQS queue.

@@ -97,7 +97,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 // isolate sends the message to the DLQ with the history of its entry.
 func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 	m := e.Memory(s.memory())
-	m.Cause, m.Copy = cause, s.copied
+	m.Cause, m.Copy, m.OutageFrom = cause, s.copied, time.Time{}
 	s.class, s.cause = m.Class, cause
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }
@@ -143,10 +143,10 @@ func (h *Handler) unread(s *step, err error) {
 		return
 	}
 	m := s.carried()
-	m.Outages++
-	if m.OutageFrom.IsZero() {
+	if m.Outages == 0 || m.OutageFrom.IsZero() {
 		m.OutageFrom = h.now().UTC()
 	}
+	m.Outages++
 	s.outage = true
 	if h.now().Sub(m.OutageFrom) >= maxOutage {
 		h.isolateAlone(s, &job.Failure{Class: job.Transient, Err: fmt.Errorf("the ledger has been in trouble since %s: %w",

@@ -93,8 +93,12 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		}
 		res := attempt(ctx, s)
 		h.learn(s, res)
+		if res.UnusedClaim {
+			s.Memory.UnusedClaim = s.Token // in each hand-over from here on
+		}
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:
+			s.expired = res.Expired
 			s.acknowledge(res.Detail, res.Verdict == job.Duplicate)
 			return
 		case job.Blocked:

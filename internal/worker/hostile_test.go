@@ -71,7 +71,7 @@ func forgedMemories() []string {
 	return []string{
 		"", `{"attempt":9999,"contentions":9999,"redrives":99,"run":"r-20261201-100000-1a2b3c4d","outages":99}`, `{"run":` + string(control) + `}`, `{"key":"test/innocent","class":"crashed","cause":"crash","at":"2026-12-01T10:00:00Z"}`,
 		`{"class":` + string(control) + `,"cause":` + string(control) + `}`, `{"v":99,"attempt":1}`, `{"messageId":"m2","redrives":-1}`, strings.Repeat("[", 20_000), forgedMetric,
-		`{"firstSent":"0001-01-01T00:00:00Z","opened":"9999-12-31T00:00:00Z","redrives":1}`, `{"outageFrom":"0001-01-01T00:00:00Z","contendedFrom":"0001-01-01T00:00:00Z"}`,
+		`{"unusedClaim":"token-1"}`, `{"firstSent":"0001-01-01T00:00:00Z","opened":"9999-12-31T00:00:00Z","redrives":1}`, `{"outageFrom":"0001-01-01T00:00:00Z","contendedFrom":"0001-01-01T00:00:00Z"}`,
 	}
 }
 

@@ -87,11 +87,11 @@ func (s *step) carried() job.Memory {
 	return m
 }
 
-// memory returns the memory for a move of a job whose entry was read. It drops the fields of an earlier
-// isolation or outage.
+// memory returns the memory for a move of a job whose entry was read, or did not have to be. It drops the fields of an
+// earlier isolation, and ends the count of an outage. OutageFrom stays: the job may expire later because of that outage.
 func (s *step) memory() job.Memory {
 	m := s.carried().Cleared()
-	m.Outages, m.OutageFrom = 0, time.Time{}
+	m.Outages = 0
 	return m
 }
 

@@ -208,7 +208,7 @@ func (h *Handler) Handle(ctx context.Context, event events.SQSEvent) (events.SQS
 var largest = func() job.Memory {
 	id, at := strings.Repeat("x", 100), time.Date(2026, 12, 1, 10, 0, 0, 123456789, time.UTC)
 	return job.Memory{
-		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
+		Attempt: 1000, Contentions: 1000, Redrives: 1000, Outages: 1000, UnusedClaim: id, Run: id, MessageID: id, Copy: true, Fingerprint: id + id,
 		Key:       strings.Repeat("x", job.MaxKey),
 		FirstSent: at, ContendedFrom: at, OutageFrom: at, Opened: at, At: at, Class: job.Transient, Cause: job.CauseContention,
 	}
@@ -381,7 +381,7 @@ func (h *Handler) observe(ctx context.Context, requestID string, s *step) {
 	}
 	o := telemetry.Observation{
 		Kind: kind, Lane: s.Lane, Outcome: s.outcome, Class: s.class, Duplicate: s.duplicate,
-		Outage: s.outage, ExpiredByOutage: s.expired && s.Memory.Outages > 0,
+		Outage: s.outage, ExpiredByOutage: s.expired && !s.Memory.OutageFrom.IsZero(),
 		Copy: s.copied && s.cause != job.CauseConflict, Conflict: s.cause == job.CauseConflict, Paused: s.paused,
 		Scheduled: s.scheduled, Cancelled: s.duplicate && s.detail == ledger.Cancelled,
 	}

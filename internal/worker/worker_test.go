@@ -797,14 +797,43 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 		if !strings.Contains(b.out.String(), `"LedgerOutage":1`) {
 			t.Errorf("%s: no metric names the outage:\n%s", lane, b.out.String())
 		}
-		// The outage is over, and its counts are gone.
+		// The outage is over, and its count is gone. Its time stays, for a job that expires.
 		b.run = fails(job.Transient, 0)
 		b.one(r)
 		sent := b.wires.sent[job.Recovery]
 		equal(b, sent[len(sent)-1].Message.Memory.Outages, 0, "%s, after the outage: the memory's number of outages", lane)
-		sameTime(b, sent[len(sent)-1].Message.Memory.OutageFrom, time.Time{}, "%s, after the outage: the memory's first outage", lane)
+		sameTime(b, sent[len(sent)-1].Message.Memory.OutageFrom, t0, "%s, after the outage: the memory's first outage", lane)
 		equal(b, sent[len(sent)-1].Message.Memory.Attempt, 1, "%s, after the outage: the memory's attempt", lane)
+		// Another outage begins with a time of its own.
+		b.run = func(context.Context, job.Delivery) job.Result {
+			return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}
+		}
+		b.now = b.now.Add(4 * 24 * time.Hour)
+		again := b.back("m9", sent[len(sent)-1])
+		again.EventSourceARN = arn
+		b.one(again)
+		sent = b.wires.sent[lane]
+		equal(b, sent[len(sent)-1].Message.Memory.Outages, 1, "%s, in the next outage: the memory's number of outages", lane)
+		sameTime(b, sent[len(sent)-1].Message.Memory.OutageFrom, b.now, "%s, in the next outage: the memory's first outage", lane)
 	}
+}
+
+// A delivery that could not take its claim back names it in its hand-over. Later moves of the message keep it.
+func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
+	b := newBench(t)
+	owner := ""
+	b.run = func(_ context.Context, d job.Delivery) job.Result {
+		owner = d.Token
+		return job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable, UnusedClaim: true}
+	}
+	b.one(b.record("m0", body("1")))
+	first := b.last(job.Source, 1)
+	equal(b, first.Message.Memory.UnusedClaim, owner, "the unused claim in the hand-over")
+	b.run = func(context.Context, job.Delivery) job.Result {
+		return job.Result{Verdict: job.Blocked, Until: b.now.Add(time.Minute), Err: errors.New("later")}
+	}
+	b.one(b.back("m1", first))
+	equal(b, b.last(job.Recovery, 1).Message.Memory.UnusedClaim, owner, "the unused claim after a wait")
 }
 
 func TestAnOutageOfThreeDays(t *testing.T) {
@@ -855,11 +884,19 @@ func TestADeniedTableOfTheKindIsAFailedAttempt(t *testing.T) {
 
 func TestAJobThatExpiresAfterAnOutageIsCountedApart(t *testing.T) {
 	const late = `{"kind":"expiring","deadline":"2026-12-01T09:59:00Z","payload":{"ID":"1"}}`
-	for outages, want := range map[int]string{0: `"ExpiredByOutage":0`, 3: `"ExpiredByOutage":1`} {
+	for _, c := range []struct {
+		name   string
+		memory job.Memory
+		want   string
+	}{
+		{"no outage", job.Memory{MessageID: "m0"}, `"ExpiredByOutage":0`},
+		{"handed back before", job.Memory{MessageID: "m0", Outages: 3, OutageFrom: t0}, `"ExpiredByOutage":1`},
+		{"deferred after the outage", job.Memory{MessageID: "m0", OutageFrom: t0}, `"ExpiredByOutage":1`},
+	} {
 		b := newBench(t)
-		b.one(b.back("m1", lanes.Move{Message: job.Message{Body: late, Memory: job.Memory{MessageID: "m0", Outages: outages, OutageFrom: t0}}}))
-		if !strings.Contains(b.out.String(), want) {
-			t.Errorf("%d outages: no %s in\n%s", outages, want, b.out.String())
+		b.one(b.back("m1", lanes.Move{Message: job.Message{Body: late, Memory: c.memory}}))
+		if !strings.Contains(b.out.String(), c.want) {
+			t.Errorf("%s: no %s in\n%s", c.name, c.want, b.out.String())
 		}
 	}
 }

@@ -3,10 +3,6 @@
 package stacktest_test
 
 import (
-	"archive/zip"
-	"bytes"
-	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,110 +12,44 @@ import (
 	"acklast/infra/stack/stacktest"
 )
 
-// An adopted copy: acklast under a module path of the platform team's own.
-const (
-	adopted = "example.com/platform/jobs"
-	version = "v1.2.3"
-)
+// adopted is the module path of a platform team's copy. Its host is one that the go command knows, so that it asks
+// git at once.
+const adopted = "github.com/platform/jobs"
 
-// renamed gives every import path and go.mod of a copy another module path.
-func renamed(t *testing.T, dir, module string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text := read(t, path)
-		switch {
-		case filepath.Ext(path) == ".go":
-			text = bytes.ReplaceAll(text, []byte(`"acklast/`), []byte(`"`+module+`/`))
-			text = bytes.ReplaceAll(text, []byte("\t\"acklast\"\n"), []byte("\tacklast \""+module+"\"\n"))
-		case d.Name() == "go.mod":
-			text = bytes.Replace(text, []byte("module acklast\n"), []byte("module "+module+"\n"), 1)
-		default:
-			return nil
-		}
-		return os.WriteFile(path, text, 0o600)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// proxy writes a module as a proxy serves it, into a tree for a file:// GOPROXY.
-func proxy(t *testing.T, dir, module string) (tree string) {
-	t.Helper()
-	tree = t.TempDir()
-	at := module + "/@v/"
-	write(t, tree, at+"list", []byte(version+"\n"))
-	write(t, tree, at+version+".info", []byte(fmt.Sprintf(`{"Version":%q,"Time":"2026-12-01T10:00:00Z"}`, version)))
-	write(t, tree, at+version+".mod", read(t, filepath.Join(dir, "go.mod")))
-	var packed bytes.Buffer
-	w := zip.NewWriter(&packed)
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			// A module within is none of this one's files.
-			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && name != "." {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		f, err := w.Create(module + "@" + version + "/" + filepath.ToSlash(name))
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(read(t, path))
-		return err
-	})
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, tree, at+version+".zip", packed.Bytes())
-	return tree
-}
-
-// A platform team keeps one copy under its own path; a product team gets it like any other module. No
-// network: the copy comes from a file:// proxy, and everything else from this machine's module cache.
-func TestAnAdoptedCopyIsGotFromAProxy(t *testing.T) {
-	platform := copied(t)
-	renamed(t, platform, adopted)
-	tree := proxy(t, platform, adopted)
-
-	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+// A platform team adopts acklast, pushes its copy as docs/upgrade.md says, and tags a version of its own. A product
+// team gets that version like any other module. No network: git finds the repository in a folder, and all other
+// modules come from this machine's cache.
+func TestAnAdoptedCopyIsGotByAProductTeam(t *testing.T) {
+	modules := strings.TrimSpace(output(t, ".", "go", "env", "GOMODCACHE"))
+	remote := t.TempDir()
 	for name, value := range map[string]string{
-		"GOPROXY":    "file://" + tree + ",file://" + strings.TrimSpace(string(out)) + "/cache/download",
+		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull, "GIT_CONFIG_COUNT": "1",
+		"GIT_CONFIG_KEY_0": "url.file://" + remote + ".insteadOf", "GIT_CONFIG_VALUE_0": "https://" + adopted,
+		"GIT_AUTHOR_NAME": "ada", "GIT_AUTHOR_EMAIL": "ada@example.com", "GIT_COMMITTER_NAME": "ada", "GIT_COMMITTER_EMAIL": "ada@example.com",
+		"GOPROXY": "file://" + modules + "/cache/download", "GOPRIVATE": adopted, "GOVCS": "", "GOINSECURE": "", "GONOPROXY": "",
 		"GOMODCACHE": t.TempDir(), // this machine's own keeps no trace of the copy
-		"GOFLAGS":    "-modcacherw -mod=mod", "GONOSUMDB": "*", "GONOSUMCHECK": "1", "GOSUMDB": "off", "GOWORK": "off",
+		"GOFLAGS":    "-modcacherw -mod=mod", "GOSUMDB": "off", "GOWORK": "off",
 	} {
 		t.Setenv(name, value)
 	}
+	output(t, remote, "git", "init", "-q", "--bare")
+
+	platform := copied(t)
+	for _, command := range []string{
+		"git init -q -b main", "git add -A", "git commit -qm Clone", "git tag v9.9.9", // a version of acklast
+		"sh scripts/adopt.sh " + adopted, "git remote add origin " + remote,
+		documented(t, "git push origin HEAD upstream"), "git tag v1.2.3", "git push -q origin v1.2.3",
+	} {
+		output(t, platform, "sh", "-c", command)
+	}
 
 	shop := t.TempDir()
-	const example = root + "/docs/example/"
 	for _, name := range []string{"carts/carts.go", "carts/sample.json", "functions/worker/main.go", "functions/redrive/main.go"} {
-		write(t, shop, name, read(t, example+name))
+		write(t, shop, name, read(t, filepath.Join(platform, "docs/example", name)))
 	}
-	renamed(t, shop, adopted)
 	write(t, shop, "go.mod", []byte("module example.com/shop\n\ngo 1.26.0\n"))
-	get := exec.CommandContext(t.Context(), "go", "get", adopted+"@"+version)
-	get.Dir = shop
-	if out, err := get.CombinedOutput(); err != nil {
-		t.Fatalf("go get: %v\n%s", err, out)
-	}
-	if mod := string(read(t, filepath.Join(shop, "go.mod"))); !strings.Contains(mod, adopted+" "+version) || strings.Contains(mod, "replace") {
+	output(t, shop, "go", "get", adopted+"@latest")
+	if mod := string(read(t, filepath.Join(shop, "go.mod"))); !strings.Contains(mod, adopted+" v1.2.3") || strings.Contains(mod, "replace") {
 		t.Errorf("go.mod is\n%s", mod)
 	}
 
@@ -129,4 +59,28 @@ func TestAnAdoptedCopyIsGotFromAProxy(t *testing.T) {
 	if answer.Refused != "" {
 		t.Errorf("the shop's redrive function refuses: %s", answer.Refused)
 	}
+}
+
+// output runs a command in a folder.
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// documented is the line of docs/upgrade.md that begins like this.
+func documented(t *testing.T, begins string) string {
+	t.Helper()
+	for line := range strings.Lines(string(read(t, root+"/docs/upgrade.md"))) {
+		if strings.HasPrefix(line, begins) {
+			return strings.TrimSpace(line)
+		}
+	}
+	t.Fatalf("docs/upgrade.md has no %q", begins)
+	return ""
 }

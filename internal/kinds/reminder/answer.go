@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,32 +80,63 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 func plain(word string) string { return separators.Replace(strings.ToLower(strings.TrimSpace(word))) }
 
 // named returns the id by which an answer names the request under the key: the provider's own id, or the key if
-// the provider repeats it. It returns "" for an answer that names another request or none. failed says that the
-// answer reports the request as failed.
-func (a answer) named(key string) (id string, failed bool) {
-	for _, fields := range a.objects() {
-		for _, name := range []string{"error", "errors", "errorcode"} {
-			failed = failed || filled(field(fields, name))
+// the provider repeats it. It returns "" for an answer that names another request or none. denied says that the
+// answer says anything else than that the request was accepted.
+func (a answer) named(key string) (id string, denied bool) {
+	for i, fields := range a.objects() {
+		for _, name := range errorNames {
+			denied = denied || filled(field(fields, name))
 		}
-		for _, name := range []string{"status", "state", "success", "ok", "accepted"} {
-			failed = failed || slices.Contains(failures, plain(text(field(fields, name))))
+		for _, name := range verdictNames {
+			v := field(fields, name)
+			wraps := i == 0 && v.Kind() == '{' && slices.Contains(wrappers, name)
+			denied = denied || !wraps && !yes(v)
 		}
 		repeated := text(field(fields, "idempotencykey", "key"))
 		if repeated != "" && repeated != key {
-			return "", failed
+			return "", denied
 		}
 		if id == "" {
-			id = scalar(field(fields, "requestid", "messageid", "id"))
+			id = scalar(field(fields, idNames...))
 		}
 		if id == "" {
 			id = repeated
 		}
 	}
-	return id, failed
+	return id, denied
 }
 
-// failures are the words, without separators, by which a status says that a request failed.
-var failures = []string{"failed", "failure", "error", "rejected", "refused", "declined", "invalid", "notfound", "unknown", "false"}
+// The fields of an answer, in lower case and without separators.
+var (
+	// idNames are the fields that name a request.
+	idNames = []string{"requestid", "messageid", "id", "sid", "messagesid", "uuid", "messageuuid"}
+	// errorNames are the fields that an answer about an accepted request has not, or leaves empty.
+	errorNames = []string{"error", "errors", "errorcode", "errormessage", "failed", "failure", "rejected", "reason"}
+	// verdictNames are the fields that such an answer has not, leaves empty, or fills with a yes. A message in
+	// words and a code are about the request's fate, too.
+	verdictNames = []string{"status", "state", "result", "success", "ok", "accepted", "found", "exists", "code", "message"}
+	// yesWords are the words by which an answer says that a request was accepted.
+	yesWords = []string{
+		"true", "yes", "ok", "success", "successful", "succeeded", "accepted", "created", "received", "submitted", "scheduled", "pending", "queued",
+		"enqueued", "buffered", "processing", "inprogress", "processed", "sending", "sent", "dispatched", "delivered", "opened", "read", "completed", "done",
+	}
+)
+
+// yes says whether a field is absent or empty, or says that the request was accepted.
+func yes(v jsontext.Value) bool {
+	switch v.Kind() {
+	case '{', '[', 'f':
+		return false
+	case '0':
+		status, err := strconv.Atoi(string(v))
+		return err == nil && status >= 200 && status < 300
+	}
+	word := plain(text(v))
+	return word == "" || slices.Contains(yesWords, word)
+}
+
+// wrappers are the fields that providers wrap a request in, as an object or as a list of one.
+var wrappers = []string{"data", "result", "message", "messages", "request"}
 
 // objects are the answer's object and the objects that providers wrap a request in.
 func (a answer) objects() []map[string]jsontext.Value {
@@ -112,10 +144,19 @@ func (a answer) objects() []map[string]jsontext.Value {
 		return nil
 	}
 	all := []map[string]jsontext.Value{a.fields}
-	for _, name := range []string{"data", "result", "message", "request"} {
+	for _, name := range wrappers {
+		v := field(a.fields, name)
 		var inner map[string]jsontext.Value
-		if v := field(a.fields, name); v.Kind() == '{' && json.Unmarshal(v, &inner) == nil {
-			all = append(all, inner)
+		var list []map[string]jsontext.Value
+		switch v.Kind() {
+		case '{':
+			if json.Unmarshal(v, &inner) == nil {
+				all = append(all, inner)
+			}
+		case '[':
+			if json.Unmarshal(v, &list) == nil && len(list) == 1 {
+				all = append(all, list[0])
+			}
 		}
 	}
 	return all
@@ -161,13 +202,27 @@ func filled(v jsontext.Value) bool {
 }
 
 // code is the error by which the provider itself refuses. It is "" if the answer is not in the provider's own
-// error shape, such as a proxy's answer.
+// error shape, such as a proxy's answer. Proxies and frameworks put words, or a status's text in some spelling, under the
+// same name: that proves nothing.
 func (a answer) code() string {
-	if v := field(a.fields, "error"); v.Kind() == '"' {
-		return text(v)
+	code := text(a.fields["error"])
+	if a.fields["error"].Kind() != '"' || !token.MatchString(code) {
+		return ""
 	}
-	return ""
+	for status := 400; status < 600; status++ {
+		if code == http.StatusText(status) {
+			return ""
+		}
+	}
+	// A proxy answers 503 also to a request that it has passed on, so this text counts in no spelling.
+	if a.status == http.StatusServiceUnavailable && plain(code) == plain(http.StatusText(a.status)) {
+		return ""
+	}
+	return code
 }
+
+// token is the form of a code: no words with spaces between them.
+var token = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*([_.-][A-Za-z0-9]+)*$`)
 
 // own says whether the provider itself refused the request. It did not if another request under the key
 // may be at work (409), or if it gave up on reading this one (408).

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ const (
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
 	EnvSESSandbox   = "ACKLAST_SES_SANDBOX"
+	EnvIgnore       = "ACKLAST_SUBSCRIPTION_IGNORE"
 )
 
 // variables says what each variable is for.
@@ -49,6 +51,7 @@ var variables = []acklast.Variable{
 	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
 	{Name: EnvSESSandbox, Help: "true while the account is in SES's sandbox"},
+	{Name: EnvIgnore, Help: "the other attributes of a subscription that say nothing about consent, such as customer_id,created_at"},
 }
 
 // The known providers. With ProviderNone the worker starts and reminders are rejected.
@@ -83,6 +86,10 @@ type Config struct {
 	SESFrom, SESSet string
 	// SESSandbox says that the account is in SES's sandbox, where recipients are verified identities too.
 	SESSandbox bool
+
+	// Ignore lists the other attributes of a subscription that say nothing about consent, separated by commas. A
+	// subscription with any other attribute is refused, since that may be an opt-out.
+	Ignore string
 }
 
 // defaultTimeout is short enough that an invocation with only the worker's start margin left can still make a
@@ -99,6 +106,10 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0), SettleTime: r.Duration(EnvSettleTime, env.Positive, 0)},
 		BareYes:   getenv(EnvBareYes),
 		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet), SESSandbox: r.Bool(EnvSESSandbox),
+		Ignore: getenv(EnvIgnore),
+	}
+	for _, name := range c.ignored() {
+		r.Check(name != "" && !slices.Contains(attributes, name), "%s is %q, want names of attributes with commas, and none of %q", EnvIgnore, c.Ignore, attributes)
 	}
 	switch c.Provider {
 	case ProviderNone:
@@ -114,7 +125,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only: want that time, such as 24h", EnvKeyWindow)
 		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything: want %s to be true, or the settle time left out", EnvSettleTime, EnvLooksUp)
 	case ProviderSES:
-		r.Check(address.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
+		r.Check(mailbox.MatchString(c.SESFrom), "%s is %q, want the e-mail address that SES sends from", EnvSESFrom, c.SESFrom)
 	default:
 		r.Check(false, "%s is %q, want %q, %q or nothing", EnvProvider, c.Provider, ProviderHTTP, ProviderSES)
 	}
@@ -127,7 +138,7 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 var (
 	secretARN = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[^*?\s]+$`)
 	// Both become resources of a policy, where * and ? would match anything.
-	address = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
+	mailbox = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
 )
 
 // abilities are those of the chosen provider.
@@ -136,6 +147,18 @@ func (c Config) abilities() Abilities {
 		return c.Abilities
 	}
 	return Abilities{} // SES has neither a key nor a look-up
+}
+
+// ignored are the attributes of Ignore.
+func (c Config) ignored() []string {
+	if c.Ignore == "" {
+		return nil
+	}
+	all := strings.Split(c.Ignore, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
 }
 
 // bareYes are the statuses of BareYes.
@@ -188,6 +211,7 @@ func (c Config) Environment() map[string]string {
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)
 	yes(EnvSESSandbox, c.SESSandbox)
+	set(EnvIgnore, c.Ignore)
 	return env
 }
 

@@ -19,7 +19,7 @@ func TestConfig(t *testing.T) {
 		"http": {Provider: reminder.ProviderHTTP, Timeout: 3 * time.Second, URL: "https://provider.example/v1", SecretARN: "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf",
 			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour, SettleTime: time.Minute}},
 		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s", BareYes: "200, 202"},
-		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set"},
+		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set", Ignore: "customer_id, created_at"},
 	} {
 		env := c.Environment()
 		got, err := reminder.ParseConfig(func(name string) string { return env[name] })
@@ -58,6 +58,8 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "200,404"}},
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "yes"}},
 		{http, reminder.EnvLooksUp, map[string]string{reminder.EnvLooksUp: "perhaps"}},
+		{http, reminder.EnvIgnore, map[string]string{reminder.EnvIgnore: "customer_id,,ttl"}},
+		{http, reminder.EnvIgnore, map[string]string{reminder.EnvIgnore: "customer_id, unsubscribed"}},
 		{ses, reminder.EnvSESFrom, map[string]string{reminder.EnvSESFrom: ""}},
 		{ses, reminder.EnvSESFrom, map[string]string{reminder.EnvSESFrom: "billing"}},
 	} {
@@ -135,7 +137,7 @@ func TestThePolicyIsDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range []string{reminder.EnvProvider, reminder.EnvURL, reminder.EnvSecret, reminder.EnvSecretARN, reminder.EnvTimeout,
-		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSettleTime, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet} {
+		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSettleTime, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet, reminder.EnvIgnore} {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/reminders.md does not explain %s", name)
 		}

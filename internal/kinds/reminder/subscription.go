@@ -3,6 +3,8 @@ package reminder
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,11 +38,14 @@ type TableAPI interface {
 type Subscriptions struct {
 	db    TableAPI
 	table string
+	// ignored are the attributes that say nothing about consent.
+	ignored []string
 }
 
-// NewSubscriptions returns the subscriptions of a table.
-func NewSubscriptions(db TableAPI, table string) *Subscriptions {
-	return &Subscriptions{db: db, table: table}
+// NewSubscriptions returns the subscriptions of a table. ignored are the other attributes of its items that say nothing
+// about consent. An item with an attribute that is neither ignored nor known is refused.
+func NewSubscriptions(db TableAPI, table string, ignored ...string) *Subscriptions {
+	return &Subscriptions{db: db, table: table, ignored: ignored}
 }
 
 type item = map[string]types.AttributeValue
@@ -56,6 +61,12 @@ func (s *Subscriptions) Get(ctx context.Context, id string) (Subscription, error
 	}
 	if len(out.Item) == 0 {
 		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNotFound)
+	}
+	for name, value := range out.Item {
+		if !slices.Contains(attributes, name) && !slices.Contains(s.ignored, name) && !address(name, value) {
+			return Subscription{}, acklast.Rejected("subscription %s: attribute %q is not known; only %s says which reminders are not wanted. If it says nothing about consent, name it in %s",
+				id, name, unsubscribed, EnvIgnore)
+		}
 	}
 	return readSubscription(id, out.Item)
 }
@@ -113,11 +124,6 @@ func readSubscription(id string, it item) (Subscription, error) {
 		// 58,000.
 		return bad("renews_at", "a whole number of milliseconds since 1970, of a date "+plausibleDates)
 	}
-	for name := range it {
-		if name != unsubscribed && saysConsent(name) {
-			return bad(fmt.Sprintf("%q", name), "known; only "+unsubscribed+" says which reminders are not wanted")
-		}
-	}
 	off, ok := optOuts(it[unsubscribed])
 	if !ok {
 		return bad(unsubscribed, fmt.Sprintf("readable: want some of %q, or all", channels))
@@ -129,21 +135,17 @@ func readSubscription(id string, it item) (Subscription, error) {
 // unsubscribed is the attribute with the channels on which the recipient does not want reminders.
 const unsubscribed = "unsubscribed"
 
-// saysConsent says whether an attribute's name is about the recipient's wishes. An address under which to
-// unsubscribe is not.
-func saysConsent(name string) bool {
-	name = plain(name)
-	for _, address := range []string{"url", "uri", "link", "token"} {
-		if strings.HasSuffix(name, address) {
-			return false
-		}
+// attributes are those that are read. Any other one may be an opt-out under a name that nobody thought of.
+var attributes = []string{"subscription_id", "status", "plan", "renews_at", unsubscribed}
+
+// address says whether an attribute is an address, by its name and its value, such as one under which to unsubscribe.
+func address(name string, v types.AttributeValue) bool {
+	s, isString := v.(*types.AttributeValueMemberS)
+	if !isString {
+		return false
 	}
-	for _, word := range []string{"unsubscri", "optout", "optedout", "optin", "optedin", "consent", "donotcontact", "donotsend", "donotemail", "suppress"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return false
+	u, err := url.Parse(s.Value)
+	return err == nil && u.Host != "" && slices.ContainsFunc([]string{"url", "uri", "link"}, func(word string) bool { return strings.HasSuffix(plain(name), word) })
 }
 
 // spellings are the words for each channel, in lower case and without separators.

@@ -119,6 +119,9 @@ func TestOptOutsInAnySpelling(t *testing.T) {
 func TestASubscriptionThatCannotBeRead(t *testing.T) {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
+	list := func(word string) types.AttributeValue {
+		return &types.AttributeValueMemberL{Value: []types.AttributeValue{text(word)}}
+	}
 	for _, tt := range []struct {
 		attribute string
 		value     types.AttributeValue // nil: there is none
@@ -150,6 +153,23 @@ func TestASubscriptionThatCannotBeRead(t *testing.T) {
 		{"opt_in", &types.AttributeValueMemberBOOL{Value: false}},
 		{"marketing-consent", text("revoked")},
 		{"do_not_contact", text("yes")},
+		{"subscribed", &types.AttributeValueMemberBOOL{Value: false}},
+		{"is_subscribed", &types.AttributeValueMemberBOOL{Value: false}},
+		{"email_enabled", &types.AttributeValueMemberBOOL{Value: false}},
+		{"notifications", &types.AttributeValueMemberBOOL{Value: false}},
+		{"opt_email", &types.AttributeValueMemberBOOL{Value: false}},
+		{"opted", text("out")},
+		{"no_email", &types.AttributeValueMemberBOOL{Value: true}},
+		{"dnc", number("1")},
+		{"do_not_disturb", &types.AttributeValueMemberBOOL{Value: true}},
+		{"blocked", &types.AttributeValueMemberBOOL{Value: true}},
+		{"permission", text("withdrawn")},
+		{"unsubsribed", list("email")}, // misspelt
+		{"preferences", &types.AttributeValueMemberM{Value: map[string]types.AttributeValue{"email": text("off")}}},
+		{"unsubscribed_by_link", &types.AttributeValueMemberBOOL{Value: true}},
+		{"unsubscribed_by_link", text("yes")},
+		{"optout_token", &types.AttributeValueMemberBOOL{Value: true}},
+		{"unsubscribe_url", text("clicked")},
 	} {
 		_, err := other(t, func(it map[string]types.AttributeValue) {
 			if tt.value == nil {
@@ -161,6 +181,15 @@ func TestASubscriptionThatCannotBeRead(t *testing.T) {
 		if err == nil || job.AsFailure(err).Class != job.Rejected || !strings.Contains(err.Error(), tt.attribute) {
 			t.Errorf("%s %#v: %v, want it rejected by the attribute's name", tt.attribute, tt.value, err)
 		}
+	}
+	// The table's owner may have other attributes. The configuration names those that say nothing about consent.
+	it := map[string]types.AttributeValue{"subscription_id": text("sub-7"), "status": text("active"), "plan": text("pro"), "renews_at": number("1796378400000"),
+		"customer_id": text("c-1"), "consent_version": text("v1"), "unsubscribed": list("sms")}
+	if _, err := reminder.NewSubscriptions(table{it}, "subscriptions", "customer_id").Get(t.Context(), "sub-7"); err == nil || !strings.Contains(err.Error(), "consent_version") || !strings.Contains(err.Error(), reminder.EnvIgnore) {
+		t.Errorf("one attribute that is not named: %v, want its name and %s", err, reminder.EnvIgnore)
+	}
+	if got, err := reminder.NewSubscriptions(table{it}, "subscriptions", "customer_id", "consent_version").Get(t.Context(), "sub-7"); err != nil || len(got.Unsubscribed) != 1 {
+		t.Errorf("both named: %+v, %v, want it read with its opt-out", got, err)
 	}
 	// An address under which to unsubscribe is no opt-out.
 	if _, err := other(t, func(it map[string]types.AttributeValue) { it["unsubscribe_url"] = text("https://shop.example/u/7") }); err != nil {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"acklast/internal/awsclient"
+	"acklast/internal/local"
+	"acklast/internal/redrive"
+	"acklast/internal/topology"
+)
+
+// goingOn has a run hold the DLQ, as a run does while an invocation works on it.
+func (c *cli) goingOn(aws *local.AWS, run string) {
+	c.t.Helper()
+	store := redrive.NewStore(awsclient.DynamoDB(aws.AWSConfig()), topology.NamesOf(c.stack).OperationsTable)
+	for key, doc := range map[[2]string]any{
+		{"run#" + run, "run"}: redrive.Run{ID: run, Plan: strings.Replace(run, "r-", "p-", 1), State: redrive.Active, Rounds: 1, StartedAt: time.Now(), UpdatedAt: time.Now()},
+		{"lock", "lock"}:      map[string]any{"run": run, "owner": "its invocation", "fence": 1, "until": time.Now().Add(time.Hour)},
+	} {
+		raw, err := json.Marshal(map[string]any{"format": 1, "doc": doc})
+		if err == nil {
+			_, err = store.Put(c.t.Context(), redrive.Record{PK: key[0], SK: key[1], Doc: raw, TTL: time.Now().Add(time.Hour)})
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// While a run goes on, whatever looks says which run holds the DLQ and what to do, and blames nobody else.
+func TestALookDuringARunNamesTheRun(t *testing.T) {
+	c, aws := governed(t)
+	c.goingOn(aws, someRun)
+	wanted := []string{someRun, "acklast redrive status " + someRun + " --watch", "acklast redrive stop " + someRun}
+	got := c.must("dlq")
+	contains(t, got.stdout, wanted...)
+	if strings.Contains(got.stdout, "0 messages seen") {
+		t.Errorf("what was not received is counted:\n%s", got.stdout)
+	}
+	if resp := decode[redrive.Response](t, c.must("dlq", "--output", "json")); resp.Run == nil || resp.Run.ID != someRun {
+		t.Errorf("answer %+v, want run %s", resp, someRun)
+	}
+	for _, args := range [][]string{
+		{"dlq", "--list"}, {"dlq", "--list", "--output", "json"},
+		{"dlq", "--show", someID}, {"dlq", "--show", someJob, "--body"}, {"dlq", "--show", someID, "--output", "json"},
+		{"redrive", "mend", someID}, {"redrive", "mend", someJob, "--output", "json"},
+	} {
+		said := c.refused(exitRefused, wanted, args...).stderr
+		if strings.Contains(said, "another program") {
+			t.Errorf("acklast %s blames another program:\n%s", strings.Join(args, " "), said)
+		}
+	}
+	for _, args := range [][]string{
+		{"redrive", "plan", "--all", "--reason", "why"}, {"redrive", "run", "--only", someID, "--reason", "why", "--yes"},
+		{"discard", someID, "--reason", "why"}, {"decide", "--class", "ambiguous", "--count", "1", "--sent", "--reason", "why"},
+	} {
+		c.refused(exitRefused, []string{someRun + " is going on"}, args...)
+	}
+	// On a terminal a plan without a selection looks first.
+	var out, err strings.Builder
+	a := &app{stdin: strings.NewReader("1\n"), stdout: &out, stderr: &err, now: time.Now, getenv: func(name string) string { return c.env[name] },
+		stack: c.stack, endpoint: c.env["AWS_ENDPOINT_URL"], person: func() bool { return true }}
+	g, failed := a.govern(t.Context())
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	_, failed = a.chooseGroup(t.Context(), g)
+	contains(t, fmt.Sprint(failed), wanted...)
+	var refused *refusal
+	if !errors.As(failed, &refused) {
+		t.Errorf("%v, want a refusal", failed)
+	}
+}
