@@ -93,7 +93,7 @@ const use = async (call, grants, own) => {
 		if (await allowed(call, [grant.statement], policy)) grant.used.add(call.action);
 	}
 	for (const one of own) {
-		if ([...one.used].includes(call.action)) continue;
+		if (one.used.has(call.action)) continue;
 		const others = policy.filter((statement) => statement !== one.statement);
 		const needed = one.statement.Effect === "Deny"
 			? (await allowed(call, statements, others, "false")) && !(await allowed(call, statements, policy, "false"))
