@@ -9,6 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"acklast/infra/stack"
+	"acklast/internal/kinds"
 )
 
 // service is an AWS service that may send jobs on behalf of one of its resources.
@@ -35,10 +36,13 @@ func serviceOf(arn string) *service {
 
 func (s Settings) senders() []string { return words(s.Senders) }
 
+// deskKind is the kind that the desk belongs to.
+const deskKind = "reservation.expire"
+
 // newDesk makes the policy of those who hold and confirm reservations: the producer beside the kind.
 func newDesk(st awscdk.Stack, system *stack.Stack) {
-	if system.Table("reservations") == nil {
-		return // it goes with its kind
+	if !kinds.Registered(deskKind) {
+		return
 	}
 	policy := awsiam.NewManagedPolicy(st, jsii.String("Desk"), &awsiam.ManagedPolicyProps{
 		Description: jsii.String("Hold and confirm reservations, and make resources"),
