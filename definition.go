@@ -45,7 +45,7 @@ type Definition[P any] struct {
 	// Samples show what the kind's jobs look like. CheckKind delivers them.
 	Samples []Sample
 	// Grants returns what the worker may do for the kind in an environment. Its error says what is wrong with
-	// that environment. Nil grants nothing.
+	// that environment. While a stack is made, it has the kinds' variables and the worker's own. Nil grants nothing.
 	Grants func(getenv func(string) string) ([]Grant, error)
 }
 
@@ -65,7 +65,8 @@ type (
 	Metric = job.Metric
 	// Unit is the unit of a metric's values: Count, Milliseconds, Bytes, Percent or NoUnit.
 	Unit = job.Unit
-	// Variable is an environment variable that a kind reads: its Name, and Help in one line.
+	// Variable is an environment variable that a kind reads: its Name, Help in one line, and Setting, the name of the
+	// setting with which infra/, the CDK app of this repository, sets it, such as "providerUrl"; empty for none.
 	Variable = job.Variable
 	// Sample is the Body of a job that shows what a kind's jobs look like, under a Name that is unique among
 	// the kind's samples and usable as a file name, without an extension. Define fills in Key, the key of

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
-	"acklast/internal/kinds/reminder"
-	"acklast/internal/retry"
+	"acklast"
+	"acklast/internal/kinds"
 )
 
 // The lanes, as the setting paused names them.
@@ -21,12 +20,11 @@ const (
 const maxSubnets = 16
 
 var (
-	configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	pair             = regexp.MustCompile(`^[A-Za-z0-9_.:/+@-]+=`)
-	vpcID            = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
-	subnetID         = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
-	policyARN        = regexp.MustCompile(`^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$`)
-	topicARN         = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
+	pair      = regexp.MustCompile(`^[A-Za-z0-9_.:/+@-]+=`)
+	vpcID     = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
+	subnetID  = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
+	policyARN = regexp.MustCompile(`^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$`)
+	topicARN  = regexp.MustCompile(`^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$`)
 )
 
 func (s Settings) validate() error {
@@ -38,19 +36,6 @@ func (s Settings) validate() error {
 		}
 	}
 	must(s.Stack != "", "stack is empty, and everything is named after it")
-	env := s.Reminders.Environment()
-	c, err := reminder.ParseConfig(func(name string) string { return env[name] })
-	must(err != nil || s.Reminders.Provider == "" || c.Timeout <= retry.LongestCall(s.Numbers.AttemptTime),
-		"provider timeout is %v, but an attempt has only %v to make its call: nine tenths of attemptTime = %v",
-		c.Timeout, retry.LongestCall(s.Numbers.AttemptTime), s.Numbers.AttemptTime)
-	for _, one := range s.providerSettings() {
-		must(!one.set || slices.Contains(one.of, s.Reminders.Provider),
-			"%s is set, but provider is %q: it belongs to %s", one.name, s.Reminders.Provider, strings.Join(one.of, " and "))
-	}
-	must(s.Reminders.Provider != reminder.ProviderHTTP || s.Reminders.SecretARN == "" || strings.HasPrefix(s.Reminders.URL, "https://"),
-		"providerUrl is %q with a secret, which would travel in clear text: use https", s.Reminders.URL)
-	must(s.Reminders.SESSet == "" || configurationSet.MatchString(s.Reminders.SESSet),
-		"SES's configuration set is %q, but its name has 1 to 64 letters, digits, hyphens and underscores", s.Reminders.SESSet)
 	for _, lane := range words(s.Paused) {
 		must(lane == laneSource || lane == laneRecovery, "paused has %q, want source or recovery", lane)
 	}
@@ -74,32 +59,6 @@ func (s Settings) validate() error {
 	return errors.Join(errs...)
 }
 
-// providerSetting is a setting about the provider of reminders.
-type providerSetting struct {
-	name string
-	set  bool
-	of   []string // the providers that it is for
-}
-
-func (s Settings) providerSettings() []providerSetting {
-	r := s.Reminders
-	http, ses := []string{reminder.ProviderHTTP}, []string{reminder.ProviderSES}
-	return []providerSetting{
-		{"providerTimeout", r.Timeout != 0, []string{reminder.ProviderHTTP, reminder.ProviderSES}},
-		{"providerUrl", r.URL != "", http},
-		{"providerSecretArn", r.SecretARN != "", http},
-		{"providerDeduplicates", r.Abilities.Deduplicates, http},
-		{"providerLooksUp", r.Abilities.LooksUp, http},
-		{"providerKeyWindow", r.Abilities.KeyWindow != 0, http},
-		{"providerSettleTime", r.Abilities.SettleTime != 0, http},
-		{"providerBareYes", r.BareYes != "", http},
-		{"sesFrom", r.SESFrom != "", ses},
-		{"sesConfigurationSet", r.SESSet != "", ses},
-		{"sesSandbox", r.SESSandbox, ses},
-		{"subscriptionIgnore", r.Ignore != "", []string{reminder.ProviderHTTP, reminder.ProviderSES}},
-	}
-}
-
 // checkRegion checks what must lie in the region that is deployed to, which may be unknown.
 func (s Settings) checkRegion(region string) error {
 	var errs []error
@@ -109,7 +68,13 @@ func (s Settings) checkRegion(region string) error {
 		}
 	}
 	must(s.AlarmTopicARN, "alarmTopicArn is %q, but alarms of %[2]s reach topics of %[2]s only")
-	must(s.Reminders.SecretARN, "providerSecretArn is %q, but the worker reads secrets of %s only")
+	for _, kind := range acklast.Describe(kinds.All()...) {
+		for _, v := range kind.Environment {
+			if arn := s.OfKinds[v.Name]; strings.Contains(arn, ":secretsmanager:") {
+				must(arn, v.Setting+" is %q, but the worker reads secrets of %s only")
+			}
+		}
+	}
 	for _, arn := range s.senders() {
 		if strings.Contains(arn, ":events:") { // SNS delivers to other regions, and a bucket's ARN names none
 			must(arn, "senders has %q, but a rule reaches queues of its own region only, which is not %s: send to an event bus of that region, and name its rule")

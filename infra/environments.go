@@ -53,7 +53,7 @@ func withEnvironment(files fs.FS, context map[string]any, notes io.Writer) (map[
 	}
 	all := maps.Clone(context)
 	for _, one := range slices.Sorted(maps.Keys(chosen)) {
-		if !slices.ContainsFunc(settings, func(s setting) bool { return s.name == one }) {
+		if !slices.ContainsFunc(allSettings(), func(s setting) bool { return s.name == one }) {
 			return nil, fmt.Errorf("settings:\ninfra/%s has %q, which is not a setting; docs/deploy.md lists them", file, one)
 		}
 		if _, overridden := context[Prefix+one]; !overridden {

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"acklast/infra/stack"
+	"acklast/internal/kinds"
 )
 
 // service is an AWS service that may send jobs on behalf of one of its resources.
@@ -50,10 +51,13 @@ func (s Settings) policyBytes() int {
 	return size
 }
 
+// deskKind is the kind that the desk belongs to.
+const deskKind = "reservation.expire"
+
 // newDesk makes the policy of those who hold and confirm reservations: the producer beside the kind.
 func newDesk(st awscdk.Stack, system *stack.Stack) {
-	if system.Table("reservations") == nil {
-		return // it goes with its kind
+	if !kinds.Registered(deskKind) {
+		return
 	}
 	policy := awsiam.NewManagedPolicy(st, jsii.String("Desk"), &awsiam.ManagedPolicyProps{
 		Description: jsii.String("Hold and confirm reservations, and make resources"),

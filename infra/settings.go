@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"acklast"
 	"acklast/infra/stack"
 	"acklast/internal/kinds"
-	"acklast/internal/kinds/reminder"
 	"acklast/internal/topology"
 )
 
@@ -28,8 +28,8 @@ type Settings struct {
 	Infra   stack.Infra
 	Redrive stack.RedriveNumbers
 
-	// Reminders choose the provider of reminders; none by default, which rejects them.
-	Reminders reminder.Config
+	// OfKinds are the kinds' variables whose settings are given.
+	OfKinds map[string]string
 
 	// LogLevel is the least level that the functions log and Lambda lets through: one of the four
 	// that slog names. Metrics are log lines too, of a level that passes every filter.
@@ -82,7 +82,26 @@ type setting struct {
 	set  func(s *Settings, value string) error
 }
 
-// settings lists every key there is, in the order of docs/deploy.md.
+// allSettings lists every key: those of the system and those of the kinds' variables.
+func allSettings() []setting {
+	all := slices.Clone(settings)
+	for _, kind := range acklast.Describe(kinds.All()...) {
+		for _, v := range kind.Environment {
+			if v.Setting != "" {
+				all = append(all, setting{v.Setting, func(s *Settings, value string) error {
+					if s.OfKinds == nil {
+						s.OfKinds = map[string]string{}
+					}
+					s.OfKinds[v.Name] = value
+					return nil // The kind's Grants check it.
+				}})
+			}
+		}
+	}
+	return all
+}
+
+// settings are the system's keys, in the order of docs/deploy.md.
 var settings = []setting{
 	{"stack", func(s *Settings, v string) error { s.Stack = v; return nil }},
 	duration("workerTimeout", func(s *Settings) *time.Duration { return &s.Numbers.WorkerTimeout }),
@@ -124,19 +143,6 @@ var settings = []setting{
 	duration("stalled", func(s *Settings) *time.Duration { return &s.Infra.Stalled }),
 	duration("laneAge", func(s *Settings) *time.Duration { return &s.Infra.LaneAge }),
 	duration("dlqAge", func(s *Settings) *time.Duration { return &s.Infra.DLQAge }),
-	{"provider", func(s *Settings, v string) error { s.Reminders.Provider = v; return nil }},
-	duration("providerTimeout", func(s *Settings) *time.Duration { return &s.Reminders.Timeout }),
-	{"providerUrl", func(s *Settings, v string) error { s.Reminders.URL = v; return nil }},
-	{"providerSecretArn", func(s *Settings, v string) error { s.Reminders.SecretARN = v; return nil }},
-	yesNo("providerDeduplicates", func(s *Settings) *bool { return &s.Reminders.Abilities.Deduplicates }),
-	yesNo("providerLooksUp", func(s *Settings) *bool { return &s.Reminders.Abilities.LooksUp }),
-	duration("providerKeyWindow", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.KeyWindow }),
-	duration("providerSettleTime", func(s *Settings) *time.Duration { return &s.Reminders.Abilities.SettleTime }),
-	{"providerBareYes", func(s *Settings, v string) error { s.Reminders.BareYes = v; return nil }},
-	{"sesFrom", func(s *Settings, v string) error { s.Reminders.SESFrom = v; return nil }},
-	{"sesConfigurationSet", func(s *Settings, v string) error { s.Reminders.SESSet = v; return nil }},
-	yesNo("sesSandbox", func(s *Settings) *bool { return &s.Reminders.SESSandbox }),
-	{"subscriptionIgnore", func(s *Settings, v string) error { s.Reminders.Ignore = v; return nil }},
 	{"logLevel", func(s *Settings, v string) error { return s.LogLevel.UnmarshalText([]byte(v)) }},
 	{"customerKey", func(s *Settings, v string) error {
 		switch v {
@@ -213,7 +219,7 @@ func ParseSettings(context map[string]any) (Settings, error) {
 	s := DefaultSettings()
 	var errs []error
 	known := map[string]bool{}
-	for _, one := range settings {
+	for _, one := range allSettings() {
 		known[Prefix+one.name] = true
 		if v, given := context[Prefix+one.name]; given {
 			if err := one.set(&s, text(v)); err != nil {
@@ -287,9 +293,6 @@ func (s Settings) props() stack.Props {
 	if s.AlarmTopicARN != "" {
 		p.AlarmTopicARNs = []string{s.AlarmTopicARN}
 	}
-	// The provider of reminders, if there is one.
-	if s.Reminders.Provider != reminder.ProviderNone {
-		maps.Copy(p.Environment, s.Reminders.Environment())
-	}
+	maps.Copy(p.Environment, s.OfKinds)
 	return p
 }

@@ -3,15 +3,19 @@ package main
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"acklast"
+	"acklast/internal/kinds"
 )
 
 func TestSettingsDefaultToTopology(t *testing.T) {
 	s, err := ParseSettings(map[string]any{"@aws-cdk/core:checkSecretUsage": true, "aws:cdk:bundling-stacks": []any{"**"}})
-	if err != nil || s != DefaultSettings() {
+	if err != nil || !reflect.DeepEqual(s, DefaultSettings()) {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
@@ -55,30 +59,12 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{`alarm topic is "ops", which is no ARN`, set("alarmTopicArn", "ops")},
 		{`endpoint is "localhost:4566", want an address such as`, set("endpoint", "localhost:4566")},
 		{"deletionProtection and destroyData exclude each other", map[string]any{"acklast:deletionProtection": "true", "acklast:destroyData": "true"}},
-		{`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`, set("provider", "smtp")},
-		{"ACKLAST_PROVIDER_URL is not the URL of a provider", set("provider", "http")},
-		{"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates", map[string]any{
-			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerDeduplicates": true}},
-		{"ACKLAST_PROVIDER_SECRET_ARN is no ARN of a secret", map[string]any{
-			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:providerSecretArn": "s3cret"}},
-		{`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends from`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "example.com"}},
-		{"provider timeout is 6s, but an attempt has only 5.4s to make its call: nine tenths of attemptTime = 6s", map[string]any{
-			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:providerTimeout": "6s"}},
 		{"maxReceiveCount is 5000, but SQS allows at most 1000", set("maxReceiveCount", 5000)},
 		{"worker memory is 20480 MB, but Lambda allows 128 to 10240 MB", set("workerMemory", 20480)},
 		{"worker reserved concurrency is 100000, above 2000", set("workerReserved", 100_000)},
 		{"redrive reserved concurrency is 100000, above 100", set("redriveReserved", 100_000)},
 		{"stalled limit is 48h0m0s, but a CloudWatch alarm looks back at most 24h0m0s", set("stalled", "48h")},
 		{"attempt time is 2h0m0s, not between 0 and start margin - handover margin = 6s", set("attemptTime", "2h")},
-		{`providerUrl is set, but provider is "": it belongs to http`, set("providerUrl", "https://p.example")},
-		{`sesFrom is set, but provider is "http": it belongs to ses`, map[string]any{
-			"acklast:provider": "http", "acklast:providerUrl": "https://p.example", "acklast:sesFrom": "a@example.com"}},
-		{`providerUrl is "http://p.example" with a secret, which would travel in clear text`, map[string]any{
-			"acklast:provider": "http", "acklast:providerUrl": "http://p.example",
-			"acklast:providerSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf"}},
-		{`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`, map[string]any{"acklast:provider": "ses", "acklast:sesFrom": "*@example.com"}},
-		{`SES's configuration set is "all/*", but its name has`, map[string]any{
-			"acklast:provider": "ses", "acklast:sesFrom": "a@example.com", "acklast:sesConfigurationSet": "all/*"}},
 		{`tags has "team", want name=value`, set("tags", "team")},
 		{`vpc is "vpc-0a1b2c3d" and subnets are "", want both or neither`, set("vpc", "vpc-0a1b2c3d")},
 		{`subnets has "public", want the id of a subnet`, map[string]any{"acklast:vpc": "vpc-0a1b2c3d", "acklast:subnets": "public"}},
@@ -217,6 +203,36 @@ func TestSettingsReportAllAtOnce(t *testing.T) {
 	}
 }
 
+// A kind's setting reaches its variable, or its kind says what is wrong with it.
+func TestSettingsOfKinds(t *testing.T) {
+	for _, kind := range acklast.Describe(kinds.All()...) {
+		for _, v := range kind.Environment {
+			if v.Setting == "" {
+				continue
+			}
+			s, err := ParseSettings(set(v.Setting, "none"))
+			if err != nil && !strings.Contains(err.Error(), "kind "+kind.Name) {
+				t.Errorf("%s is refused by another than its kind %s: %v", v.Setting, kind.Name, err)
+			}
+			if got := s.props().Environment[v.Name]; err == nil && got != "none" {
+				t.Errorf("with %s the variable %s is %q", v.Setting, v.Name, got)
+			}
+		}
+	}
+}
+
+// Two settings of one name would be told apart by nobody.
+func TestSettingsHaveDifferentNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range allSettings() {
+		if seen[s.name] {
+			t.Errorf("there are two settings %s", s.name)
+		}
+		seen[s.name] = true
+	}
+}
+
+// A kind's own test looks for those of the kind.
 func TestSettingsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {

@@ -161,41 +161,90 @@ func TestAdoptedCloneRuns(t *testing.T) {
 	}
 }
 
+// ownKind makes the example of a kind one of the clone's own: its package, and its line in the list.
+func (r repository) ownKind() {
+	r.Helper()
+	r.write("internal/kinds/voucher/voucher.go", strings.Replace(r.read("docs/newkind/newkind.go"), "package newkind", "package voucher", 1))
+	r.write("internal/kinds/voucher/sample.json", r.read("docs/newkind/sample.json"))
+	const list = "internal/kinds/kinds.go"
+	r.edit(list, "\t\""+adopted+"/internal/kinds/reservation\"\n", "\t\""+adopted+"/internal/kinds/reservation\"\n\t\""+adopted+"/internal/kinds/voucher\"\n")
+	r.edit(list, "\t\treminder.Kind(),\n", "\t\treminder.Kind(),\n\t\tvoucher.Kind(),\n")
+	r.commit("Add vouchers")
+}
+
+// withoutSamples takes the sample kinds out of the list.
+func (r repository) withoutSamples() {
+	r.Helper()
+	for _, name := range []string{"reminder", "reservation"} {
+		r.edit("internal/kinds/kinds.go", "\t\""+adopted+"/internal/kinds/"+name+"\"\n", "")
+		r.edit("internal/kinds/kinds.go", "\t\t"+name+".Kind(),\n", "")
+	}
+	r.commit("Deploy no sample kind")
+}
+
+// A clone has a kind of its own, beside the samples and then without them, and no test that follows the list of
+// kinds turns red.
+func TestAdoptedCloneHasItsOwnKinds(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	r.run("scripts/adopt.sh", adopted, adoptedStack)
+	r.ownKind()
+	tests := func() {
+		r.run("go", "test", "./internal/kinds", "./infra")
+		r.run("go", "test", "./infra/stack", "-run", "^(TestSummary|TestTables|TestNobodyMay|Test.*May|TestWorkerMayReachItsProvider|TestPeopleWriteOfTheOperationsOnlyWhatTheyMay)$")
+		r.run("go", "test", "./internal/worker", "-run", "^TestSampleEvents$")
+	}
+	tests()
+	r.withoutSamples()
+	tests()
+	r.run("go", "vet", "./...")
+	r.run("go", "test", "./internal/e2e", "./internal/demo", "./internal/soak")
+	if out, err := r.try("go", "run", "./internal/demo/play"); err == nil || !strings.Contains(out, "the demo plays with the sample kinds") {
+		t.Errorf("the demo without its kinds: %v, %s", err, out)
+	}
+}
+
 // A clone is adopted at an older version, adds a kind and deletes a sample. Then it takes a newer version.
 func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)
 
-	// The next version of acklast: it changes the engine and the sample, and has new files beside both.
+	// The next version of acklast: it changes the engine, the list of kinds and the sample, and has new files beside them.
+	const sample = "internal/kinds/reminder"
 	r.run("git", "checkout", "-q", "-b", "next")
 	const added = "package %s\n\nimport _ \"acklast/internal/job\"\n\n// AddedLater is new in this version.\nconst AddedLater = true\n"
 	r.write("internal/ledger/later.go", strings.Replace(added, "%s", "ledger", 1))
-	r.write("docs/newkind/later.go", strings.Replace(added, "%s", "newkind", 1))
-	r.write("docs/newkind/testdata/later/1.txt", "new, in a folder that is new, too")
+	r.write(sample+"/later.go", strings.Replace(added, "%s", "reminder", 1))
+	r.write(sample+"/testdata/fuzz/FuzzAnswer/later", "new, in a folder below")
+	r.write(sample+"/testdata/later/1.txt", "new, in a folder that is new, too")
 	r.write("internal/job/kind.go", r.read("internal/job/kind.go")+"\n// AddedLater is new in this version.\nconst AddedLater = true\n")
-	r.write("docs/newkind/newkind.go", r.read("docs/newkind/newkind.go")+"\n// It was changed later.\n")
+	r.write(sample+"/reminder.go", r.read(sample+"/reminder.go")+"\n// It was changed later.\n")
+	r.edit("internal/kinds/kinds.go", "// Package kinds lists", "// Package kinds, in version 2, lists")
 	r.commit("Version 2")
 	r.run("git", "tag", "v2")
 	r.run("git", "checkout", "-q", "main")
 
 	r.run("scripts/adopt.sh", adopted, adoptedStack)
-	// The clone's own kind begins as a copy of the example; the example itself is deleted.
-	r.write("internal/kinds/voucher/voucher.go", strings.Replace(r.read("docs/newkind/newkind.go"), "package newkind", "package voucher", 1))
-	r.write("internal/kinds/voucher/sample.json", r.read("docs/newkind/sample.json"))
-	r.run("git", "rm", "-rq", "docs/newkind")
-	r.commit("Add vouchers; remove the example of a kind")
+	r.ownKind()
+	r.withoutSamples()
+	r.run("git", "rm", "-rq", sample)
+	r.commit("Remove reminders")
 
 	out := r.run("scripts/adopt.sh", "upgrade", "v2")
-	for _, file := range []string{"newkind.go", "later.go", "testdata/later/1.txt"} {
-		if !strings.Contains(out, "stays deleted: docs/newkind/"+file) {
+	for _, file := range []string{"reminder.go", "later.go", "testdata/fuzz/FuzzAnswer/later", "testdata/later/1.txt"} {
+		if !strings.Contains(out, "stays deleted: "+sample+"/"+file) {
 			t.Errorf("nobody is told that %s stays deleted:\n%s", file, out)
 		}
 	}
-	if r.has("docs/newkind") {
+	if r.has(sample) {
 		t.Error("the deleted sample came back")
 	}
-	if !r.has("internal/kinds/voucher/voucher.go") {
+	list := r.read("internal/kinds/kinds.go")
+	if !r.has("internal/kinds/voucher/voucher.go") || !strings.Contains(list, "voucher.Kind()") {
 		t.Error("the own kind is gone")
+	}
+	if !strings.Contains(list, "in version 2") || strings.Contains(list, "reminder") {
+		t.Errorf("the list of kinds is\n%s", list)
 	}
 	if !strings.Contains(r.read("internal/ledger/later.go"), `"`+adopted+`/internal/job"`) {
 		t.Error("the new file imports the old path")
@@ -206,7 +255,10 @@ func TestAdoptedCloneIsUpgraded(t *testing.T) {
 	if out := r.run("git", "status", "--porcelain"); out != "" {
 		t.Errorf("the upgrade left uncommitted:\n%s", out)
 	}
-	r.run("go", "build", "./...")
+	// What is deployed needs no sample.
+	deployed := []string{"./functions/...", "./infra/...", "./internal/kinds", "./internal/kinds/voucher", "./internal/worker", "./internal/redrive"}
+	r.run("go", append([]string{"build"}, deployed...)...)
+	r.run("go", append([]string{"vet"}, deployed...)...)
 	if out := r.run("scripts/adopt.sh", "upgrade", "v2"); !strings.Contains(out, "has v2 already") {
 		t.Errorf("the same upgrade again: %s", out)
 	}

@@ -286,6 +286,7 @@ func (s *documentedStack) discarded() {
 func newDocumentedStack(t *testing.T) *documentedStack {
 	t.Helper()
 	functions := buildFunctions(t)
+	needSamples(t, functions)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

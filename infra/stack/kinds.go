@@ -3,6 +3,7 @@ package stack
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,9 +40,11 @@ func (p Props) kindTables() ([]acklast.Table, error) {
 func (p Props) kindGrants() ([]acklast.Grant, error) {
 	var all []acklast.Grant
 	var errs []error
+	environment := p.workerEnvironment(topology.QueueURLs{})
+	maps.Copy(environment, p.Environment)
 	for _, k := range p.Kinds {
 		d := acklast.Describe(k)[0]
-		grants, err := k.Grants(func(name string) string { return p.Environment[name] })
+		grants, err := k.Grants(func(name string) string { return environment[name] })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("kind %s: %w", d.Name, err))
 		}

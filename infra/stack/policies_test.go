@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"acklast/internal/kinds/reminder"
+	"acklast"
+	"acklast/internal/worker"
 )
 
 // allowed lists what the role or managed policy with the logical id's beginning may do, one action
@@ -83,22 +85,20 @@ func TestWorkerMay(t *testing.T) {
 	))
 }
 
-// Without a provider it may reach none, with one that one.
+// What a kind reaches outside depends on its variables: without them it may reach nothing, with them that and no more.
 func TestWorkerMayReachItsProvider(t *testing.T) {
-	const secret = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf"
 	for name, c := range map[string]struct {
-		reminders reminder.Config
-		more      []string
+		variable, value string
+		more            []string
 	}{
-		"http": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example", SecretARN: secret},
+		"a secret": {"REMINDER_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf",
 			grid("secretsmanager:secret:provider-AbCdEf", "secretsmanager:GetSecretValue")},
-		"http without a secret": {reminder.Config{Provider: reminder.ProviderHTTP, URL: "https://provider.example"}, nil},
-		"ses": {reminder.Config{Provider: reminder.ProviderSES, SESFrom: "billing@example.com", SESSet: "renewals"},
-			grid("ses:identity/billing@example.com ses:identity/example.com ses:template/* ses:configuration-set/renewals",
-				"ses:SendEmail", "ses:SendTemplatedEmail")},
+		"an identity": {"REMINDER_FROM", "billing@example.com",
+			grid("ses:identity/billing@example.com", "ses:SendEmail", "ses:SendTemplatedEmail")},
+		"nothing": {"REMINDER_URL", "https://provider.example", nil},
 	} {
 		s := defaults()
-		s.Environment = c.reminders.Environment()
+		s.Environment = map[string]string{c.variable: c.value}
 		if err := s.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -112,11 +112,23 @@ func TestWorkerMayReachItsProvider(t *testing.T) {
 		}
 		equal(t, name, more, c.more)
 		p := tm.named(t, "AWS::Lambda::Function", "FunctionName", "acklast-worker")
-		variables := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)
-		got, err := reminder.ParseConfig(func(name string) string { v, _ := variables[name].(string); return v })
-		if got.Timeout = c.reminders.Timeout; err != nil || got != c.reminders {
-			t.Errorf("%s: the worker reads %+v, %v", name, got, err)
+		if got := tm.resolve(p["Environment"]).(map[string]any)["Variables"].(map[string]any)[c.variable]; got != c.value {
+			t.Errorf("%s: the worker reads %v", name, got)
 		}
+	}
+}
+
+// A kind's permissions may depend on the worker's own variables too.
+func TestGrantsReadTheWorkersEnvironment(t *testing.T) {
+	p := defaults()
+	p.Numbers.AttemptTime = 5 * time.Second
+	var read string
+	p.Kinds = []acklast.Kind{fixture("a", nil, func(getenv func(string) string) []acklast.Grant {
+		read = getenv(worker.EnvAttemptTime)
+		return nil
+	})}
+	if err := p.Validate(); err != nil || read != "5s" {
+		t.Errorf("a kind reads %q, %v", read, err)
 	}
 }
 

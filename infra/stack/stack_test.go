@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"acklast"
-	"acklast/internal/kinds"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
 	"acklast/internal/worker"
@@ -92,7 +91,7 @@ func TestTables(t *testing.T) {
 	tm := standardTemplate(t)
 	names := topology.NamesOf(testStack)
 	want := names.Tables()
-	for _, k := range acklast.Describe(kinds.All()...) {
+	for _, k := range acklast.Describe(kinds()...) {
 		for _, own := range k.Tables {
 			want = append(want, topology.Table{Name: names.Table(own.Name), PartitionKey: own.PartitionKey, SortKey: own.SortKey, TTL: own.TTL})
 		}

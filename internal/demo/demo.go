@@ -15,6 +15,7 @@ import (
 	"acklast/internal/awsclient"
 	"acklast/internal/dynamo"
 	"acklast/internal/job"
+	"acklast/internal/kinds"
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
@@ -27,6 +28,9 @@ import (
 
 // ErrChecks: the story ran to its end, and a check failed.
 var ErrChecks = errors.New("a check failed")
+
+// ErrNoSamples: the story's jobs are of the sample kinds, and the list of kinds has them no more.
+var ErrNoSamples = errors.New("the demo plays with the sample kinds " + reservation.KindName + " and " + reminder.KindName + ", and internal/kinds lists them no more")
 
 const (
 	stack    = "acklast-demo"
@@ -115,6 +119,9 @@ type Config struct {
 // Run tells the story and reports it. It returns ErrChecks if the jobs that were sent and their outcomes do not
 // add up. Any other error means that the story did not come to its end.
 func Run(ctx context.Context, c Config) (Report, error) {
+	if !kinds.Registered(reservation.KindName, reminder.KindName) {
+		return Report{}, ErrNoSamples
+	}
 	s := &story{out: c.Out, seen: local.NewTally(), jobs: map[string]ledger.Status{}, accepted: map[string]int{}, delay: true}
 	began := time.Now()
 	err := s.start(ctx, c)

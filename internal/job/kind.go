@@ -74,6 +74,8 @@ type Variable struct {
 	Name string `json:"name"`
 	// Help says in one line what it is for.
 	Help string `json:"help"`
+	// Setting is the setting of this repository's CDK app that sets the variable, such as "providerUrl"; empty for none.
+	Setting string `json:"setting,omitempty"`
 }
 
 // Sample is the body of a job that shows what a kind's jobs look like.

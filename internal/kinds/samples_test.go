@@ -8,37 +8,58 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"testing"
 
 	"acklast"
 	"acklast/internal/kinds"
 )
 
-var update = flag.Bool("update", false, "write the kinds' samples into events/")
+var update = flag.Bool("update", false, "write the samples of events/ anew")
 
-// A kind brings its samples. The files in events/ are the same, ready to paste.
-func TestEventsHoldTheSamplesOfEveryKind(t *testing.T) {
+const events = "../../events"
+
+// events/ has the samples of the sample kinds, ready to paste. A kind of yours brings its samples and needs no file there;
+// if there is one of a sample's name, it is that sample.
+func TestEventsHoldTheSamples(t *testing.T) {
 	for _, kind := range acklast.Describe(kinds.All()...) {
 		if len(kind.Samples) == 0 {
 			t.Errorf("%s has no sample", kind.Name)
 		}
 		for _, sample := range kind.Samples {
-			file := filepath.Join("..", "..", "events", sample.Name+".json")
-			if *update {
-				if err := os.WriteFile(file, []byte(sample.Body), 0o644); err != nil { //nolint:gosec // part of the repository
-					t.Fatal(err)
-				}
-			}
+			file := filepath.Join(events, sample.Name+".json")
 			text, err := os.ReadFile(file)
 			if errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: sample %s has no file %s: go test ./internal/kinds -update writes it", kind.Name, sample.Name, file)
 				continue
 			} else if err != nil {
 				t.Fatal(err)
 			}
+			if *update {
+				text = []byte(sample.Body)
+				if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // part of the repository
+					t.Fatal(err)
+				}
+			}
 			if got, want := parsed(t, text), parsed(t, []byte(sample.Body)); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s holds %v, but the sample of %s is %v: go test ./internal/kinds -update writes it", file, got, kind.Name, want)
 			}
+		}
+	}
+}
+
+// Each file of events/README.md is there.
+func TestEventsHoldWhatTheirPageLists(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(events, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := regexp.MustCompile("`([a-z0-9-]+\\.(?:json|txt))`").FindAllStringSubmatch(string(page), -1)
+	if len(listed) < 2 {
+		t.Fatalf("the page lists %d files", len(listed))
+	}
+	for _, one := range listed {
+		if _, err := os.Stat(filepath.Join(events, one[1])); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"acklast/internal/job"
-	"acklast/internal/kinds/reservation"
 	"acklast/internal/lanes"
 	"acklast/internal/telemetry"
 	"acklast/internal/topology"
@@ -28,6 +27,14 @@ func (idle) Send(context.Context, job.Queue, []lanes.Move) []error     { panic("
 func (idle) Backoff(context.Context, job.Queue, []lanes.Backoff) error { panic("a delivery is left") }
 func (idle) Delete(context.Context, job.Queue, []job.Message) []error  { panic("a deletion") }
 
+// expiry is a payload like that of the sample kind reservation.expire.
+type expiry struct {
+	ReservationID string `json:"reservationId"`
+	CommandID     string `json:"commandId"`
+	ResourceID    string `json:"resourceId"`
+	Units         int64  `json:"units"`
+}
+
 // overhead is a handler of batches of ten, whose jobs take only the time of work.
 func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, events.SQSEvent) {
 	env := worker.Environment("acklast", topology.QueueURLs{Source: "s", Recovery: "r", DLQ: "d"}, topology.Default())
@@ -35,13 +42,13 @@ func overhead(tb testing.TB, out io.Writer, work func()) (*worker.Handler, event
 	if err != nil {
 		tb.Fatal(err)
 	}
-	kind := job.Define(job.Definition[reservation.Payload]{
-		Name: reservation.KindName, Late: job.RunLate,
-		Key: func(p reservation.Payload) (string, []string) { return p.ReservationID, []string{p.CommandID} },
+	kind := job.Define(job.Definition[expiry]{
+		Name: "reservation.expire", Late: job.RunLate,
+		Key: func(p expiry) (string, []string) { return p.ReservationID, []string{p.CommandID} },
 	})
 	kind.Run = func(context.Context, job.Delivery) job.Result {
 		work()
-		return job.Result{Verdict: job.Committed, Detail: reservation.Released}
+		return job.Result{Verdict: job.Committed, Detail: "released"}
 	}
 	h := worker.New(config, worker.Dependencies{
 		Ledger: idle{}, Lanes: idle{}, Operators: &runs{}, Kinds: job.NewCatalogue(kind), Now: time.Now,

@@ -16,6 +16,7 @@ import (
 	"acklast"
 	"acklast/internal/awsclient"
 	"acklast/internal/env"
+	"acklast/internal/retry"
 )
 
 // The variables that choose the provider. Durations are in Go's form, such as "5s".
@@ -36,22 +37,22 @@ const (
 	EnvIgnore       = "ACKLAST_SUBSCRIPTION_IGNORE"
 )
 
-// variables says what each variable is for.
+// variables says what each variable is for, and which setting of a deployment sets it.
 var variables = []acklast.Variable{
-	{Name: EnvProvider, Help: `the provider of reminders: "http", "ses", or nothing`},
-	{Name: EnvTimeout, Help: "how long one call to the provider may take, such as 5s"},
-	{Name: EnvURL, Help: "the HTTP provider's base address"},
+	{Name: EnvProvider, Setting: "provider", Help: `the provider of reminders: "http", "ses", or nothing`},
+	{Name: EnvTimeout, Setting: "providerTimeout", Help: "how long one call to the provider may take, such as 5s"},
+	{Name: EnvURL, Setting: "providerUrl", Help: "the HTTP provider's base address"},
 	{Name: EnvSecret, Help: "the secret that is sent to the HTTP provider as a bearer token"},
-	{Name: EnvSecretARN, Help: "the Secrets Manager secret that holds the bearer token"},
-	{Name: EnvDeduplicates, Help: "true if the HTTP provider takes requests under one key for one request"},
-	{Name: EnvLooksUp, Help: "true if the HTTP provider tells by the key whether it accepted a request"},
-	{Name: EnvKeyWindow, Help: "how long the HTTP provider remembers a key, such as 24h"},
-	{Name: EnvSettleTime, Help: "how long after a call the HTTP provider's look-up may not yet find its request, such as 10m; nothing if that is not known"},
-	{Name: EnvBareYes, Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
-	{Name: EnvSESFrom, Help: "the verified address that SES sends from"},
-	{Name: EnvSESSet, Help: "the configuration set of SES, or nothing"},
-	{Name: EnvSESSandbox, Help: "true while the account is in SES's sandbox"},
-	{Name: EnvIgnore, Help: "the other attributes of a subscription that say nothing about consent, such as customer_id,created_at"},
+	{Name: EnvSecretARN, Setting: "providerSecretArn", Help: "the Secrets Manager secret that holds the bearer token"},
+	{Name: EnvDeduplicates, Setting: "providerDeduplicates", Help: "true if the HTTP provider takes requests under one key for one request"},
+	{Name: EnvLooksUp, Setting: "providerLooksUp", Help: "true if the HTTP provider tells by the key whether it accepted a request"},
+	{Name: EnvKeyWindow, Setting: "providerKeyWindow", Help: "how long the HTTP provider remembers a key, such as 24h"},
+	{Name: EnvSettleTime, Setting: "providerSettleTime", Help: "how long after a call the HTTP provider's look-up may not yet find its request, such as 10m; nothing if that is not known"},
+	{Name: EnvBareYes, Setting: "providerBareYes", Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
+	{Name: EnvSESFrom, Setting: "sesFrom", Help: "the verified address that SES sends from"},
+	{Name: EnvSESSet, Setting: "sesConfigurationSet", Help: "the configuration set of SES, or nothing"},
+	{Name: EnvSESSandbox, Setting: "sesSandbox", Help: "true while the account is in SES's sandbox"},
+	{Name: EnvIgnore, Setting: "subscriptionIgnore", Help: "the other attributes of a subscription that say nothing about consent, such as customer_id,created_at"},
 }
 
 // The known providers. With ProviderNone the worker starts and reminders are rejected.
@@ -140,6 +141,47 @@ var (
 	// Both become resources of a policy, where * and ? would match anything.
 	mailbox = regexp.MustCompile(`^[^@\s*?]+@[^@\s*?]+$`)
 )
+
+// envAttemptTime is the worker's own variable: how long one attempt may take.
+const envAttemptTime = "ACKLAST_ATTEMPT_TIME"
+
+var configurationSet = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// deployable returns what is wrong with a configuration for a deployed worker, whose environment getenv reads. It says
+// more than ParseConfig: a deployment has no variable that does nothing, and no secret in clear text.
+func (c Config) deployable(getenv func(string) string) error {
+	r := env.New(getenv)
+	attempt := r.Duration(envAttemptTime, env.Positive, 0)
+	r.Check(c.Provider == ProviderNone || attempt == 0 || c.Timeout <= retry.LongestCall(attempt),
+		"%s is %v, but an attempt has only %v to make its call: nine tenths of %s = %v", EnvTimeout, c.Timeout, retry.LongestCall(attempt), envAttemptTime, attempt)
+	http, ses := []string{ProviderHTTP}, []string{ProviderSES}
+	for _, v := range []struct {
+		name string
+		set  bool
+		of   []string // the providers that it is for
+	}{
+		{EnvTimeout, getenv(EnvTimeout) != "", []string{ProviderHTTP, ProviderSES}},
+		{EnvURL, c.URL != "", http},
+		{EnvSecret, c.Secret != "", http},
+		{EnvSecretARN, c.SecretARN != "", http},
+		{EnvDeduplicates, c.Abilities.Deduplicates, http},
+		{EnvLooksUp, c.Abilities.LooksUp, http},
+		{EnvKeyWindow, c.Abilities.KeyWindow != 0, http},
+		{EnvSettleTime, c.Abilities.SettleTime != 0, http},
+		{EnvBareYes, c.BareYes != "", http},
+		{EnvSESFrom, c.SESFrom != "", ses},
+		{EnvSESSet, c.SESSet != "", ses},
+		{EnvSESSandbox, c.SESSandbox, ses},
+		{EnvIgnore, c.Ignore != "", []string{ProviderHTTP, ProviderSES}},
+	} {
+		r.Check(!v.set || slices.Contains(v.of, c.Provider), "%s is set, but %s is %q: it belongs to %s", v.name, EnvProvider, c.Provider, strings.Join(v.of, " and "))
+	}
+	r.Check(c.Provider != ProviderHTTP || c.SecretARN == "" || strings.HasPrefix(c.URL, "https://"),
+		"%s is no https:// address, and the secret would travel to it in clear text: use https", EnvURL)
+	r.Check(c.SESSet == "" || configurationSet.MatchString(c.SESSet),
+		"%s is %q, but the name of a configuration set has 1 to 64 letters, digits, hyphens and underscores", EnvSESSet, c.SESSet)
+	return r.Err()
+}
 
 // abilities are those of the chosen provider.
 func (c Config) abilities() Abilities {

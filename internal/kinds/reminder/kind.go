@@ -80,6 +80,9 @@ func grants(getenv func(string) string) ([]acklast.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.deployable(getenv); err != nil {
+		return nil, fmt.Errorf("reminder configuration: %w", err)
+	}
 	all := []acklast.Grant{{Table: table, Actions: []string{"dynamodb:GetItem"}}}
 	switch {
 	case c.Provider == ProviderHTTP && c.SecretARN != "":

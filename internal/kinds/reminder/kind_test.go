@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"acklast/internal/kinds/reminder"
 	"acklast/internal/local/fakeprovider"
 	"acklast/internal/topology"
+	"acklast/internal/worker"
 )
 
 func environment(variables map[string]string) func(string) string {
@@ -201,6 +203,56 @@ func TestGrants(t *testing.T) {
 	}
 	if _, err := grants(environment(map[string]string{reminder.EnvProvider: "smtp"})); err == nil || !strings.Contains(err.Error(), reminder.EnvProvider) {
 		t.Errorf("a wrong environment: %v, want it to name %s", err, reminder.EnvProvider)
+	}
+}
+
+// A deployment is refused, with the variable's name, for what would only fail later or leak a secret.
+func TestADeploymentIsChecked(t *testing.T) {
+	set := func(more ...string) map[string]string {
+		all := map[string]string{worker.EnvAttemptTime: "6s"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	http := []string{reminder.EnvProvider, "http", reminder.EnvURL, "https://p.example"}
+	ses := []string{reminder.EnvProvider, "ses", reminder.EnvSESFrom, "a@example.com"}
+	for want, env := range map[string]map[string]string{
+		`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`:                     set(reminder.EnvProvider, "smtp"),
+		"ACKLAST_PROVIDER_URL is not the URL of a provider":                             set(reminder.EnvProvider, "http"),
+		"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates":      set(append(http, reminder.EnvDeduplicates, "true")...),
+		"ACKLAST_PROVIDER_SECRET_ARN is no ARN of a secret":                             set(append(http, reminder.EnvSecretARN, "s3cret")...),
+		`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends`:     set(reminder.EnvProvider, "ses", reminder.EnvSESFrom, "example.com"),
+		`ACKLAST_SES_FROM is "*@example.com", want the e-mail address`:                  set(reminder.EnvProvider, "ses", reminder.EnvSESFrom, "*@example.com"),
+		`ACKLAST_SES_CONFIGURATION_SET is "all/*", but the name of`:                     set(append(ses, reminder.EnvSESSet, "all/*")...),
+		"ACKLAST_PROVIDER_TIMEOUT is 6s, but an attempt has only 5.4s to make its call": set(append(ses, reminder.EnvTimeout, "6s")...),
+		`ACKLAST_PROVIDER_URL is set, but ACKLAST_PROVIDER is "": it belongs to http`:   set(reminder.EnvURL, "https://p.example"),
+		`ACKLAST_SES_FROM is set, but ACKLAST_PROVIDER is "http": it belongs to ses`:    set(append(http, reminder.EnvSESFrom, "a@example.com")...),
+		"ACKLAST_PROVIDER_URL is no https:// address, and the secret would travel": set(reminder.EnvProvider, "http", reminder.EnvURL, "http://p.example",
+			reminder.EnvSecretARN, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf"),
+	} {
+		_, err := reminder.Kind().Grants(environment(env))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v:\n got %v\nwant %s", env, err, want)
+		} else if strings.Contains(err.Error(), "; ACKLAST_") {
+			t.Errorf("%v also reports something else: %v", env, err)
+		}
+	}
+}
+
+// The page about deployments has each setting of the kind.
+func TestSettingsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range acklast.Describe(reminder.Kind())[0].Environment {
+		if v.Setting != "" && !strings.Contains(string(doc), "| `"+v.Setting+"` |") {
+			t.Errorf("docs/deploy.md has no line for %s", v.Setting)
+		}
+		if (v.Setting == "") != (v.Name == reminder.EnvSecret) { // which belongs into Secrets Manager
+			t.Errorf("the setting of %s is %q", v.Name, v.Setting)
+		}
 	}
 }
 
