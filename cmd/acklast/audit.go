@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,6 +60,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return err
 			}
 			all.NextPage, all.Next = 0, ""
+			slices.SortStableFunc(all.Audit, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 			if len(all.Audit) == 0 && payload == "" {
 				if r.Job == "" {
 					return refuse("the audit has nothing about %s: \"acklast redrive status\" lists plans and runs", args[0])
