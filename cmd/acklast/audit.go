@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ func newAudit(a *app) *cobra.Command {
 		Use:   "audit JOB|RUN|PLAN|switch",
 		Short: "Say who did what with a job, a run, a plan or the kill switch",
 		Long: `Print the audit of a run (everything it did, and what became of each of its jobs, as the ledger has it now), of a plan (who made, approved, ran and revoked it) or of a job, by its key
-(what the newest 50 runs and discards did with it, who decided and who cancelled it), or of the kill switch, as "switch". With --body and a discard's id (d-...), print
+(what runs and discards did with it, who decided and who cancelled it), or of the kill switch, as "switch". With --body and a discard's id (d-...), print
 the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
   acklast audit reminder.send/renewal-1042/email/v3
@@ -42,7 +43,10 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				if r.Run == "" && r.Plan == "" {
 					return refuse("--body needs the id of a discard, such as d-20261201-100000-1a2b3c4d, or of a plan that mends")
 				}
-				r.Message, r.WithBody = payload, true
+				r.WithBody = true
+				if r.Run != "" { // a plan has one message
+					r.Message, r.Job = asOneOf(payload)
+				}
 			}
 			all, err := g.ask(ctx, r)
 			for page, after := all.NextPage, all.Next; err == nil && (page > 0 || after != ""); {
@@ -56,6 +60,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return err
 			}
 			all.NextPage, all.Next = 0, ""
+			slices.SortStableFunc(all.Audit, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 			if len(all.Audit) == 0 && payload == "" {
 				if r.Job == "" {
 					return refuse("the audit has nothing about %s: \"acklast redrive status\" lists plans and runs", args[0])
@@ -85,7 +90,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&payload, "body", "", "the body of one message of a discard, or what a plan mends in it, by its id")
+	cmd.Flags().StringVar(&payload, "body", "", "the body of one message of a discard, by its id or its job's key, or what a plan mends in it")
 	return cmd
 }
 

@@ -82,7 +82,7 @@ counts grow.`,
 		}),
 	}
 	s.flags(cmd)
-	cmd.Flags().BoolVar(&list, "list", false, "name every message; with --output json one line for each")
+	cmd.Flags().BoolVar(&list, "list", false, "name every message that one scan sees; with --output json one line for each; exit code 1 if that is only a part")
 	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id or its job's key")
 	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
@@ -93,6 +93,7 @@ counts grow.`,
 func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 	r.List = true
 	var found []redrive.Listed
+	part := false
 	for {
 		resp, err := g.ask(ctx, r)
 		if err == nil && resp.Run != nil {
@@ -112,20 +113,26 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 		}
 		if resp.Scan != nil && resp.Scan.Partial != "" {
 			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
+			part = true
 		}
 		if r.After = resp.Next; r.After == "" {
 			break
 		}
 	}
-	if a.output == "json" {
-		return nil
-	}
-	return a.table(a.stdout, func(w io.Writer) {
-		row(w, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
-		for _, m := range found {
-			row(w, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+	if a.output != "json" {
+		if err := a.table(a.stdout, func(w io.Writer) {
+			row(w, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")
+			for _, m := range found {
+				row(w, m.Message, m.Class, dash(m.Job), when(m.IsolatedAt, a.now()), when(m.DeletedAt, a.now()), m.Action, dash(m.Error))
+			}
+		}); err != nil {
+			return err
 		}
-	})
+	}
+	if part {
+		return &toldError{exitFailed}
+	}
+	return nil
 }
 
 // heldBy says that a look received nothing because a run holds the DLQ, and what to do.

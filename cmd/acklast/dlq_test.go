@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
 	"acklast/internal/awsclient"
 	"acklast/internal/local"
 	"acklast/internal/redrive"
@@ -28,6 +30,30 @@ func (c *cli) goingOn(aws *local.AWS, run string) {
 		}
 		if err != nil {
 			c.t.Fatal(err)
+		}
+	}
+}
+
+// A list that is only a part says so, and its exit code does.
+func TestAPartOfAList(t *testing.T) {
+	c, aws := governed(t, func(config *redrive.Config) { config.Numbers.ScanMessages = 10 })
+	queue := aws.QueueURLs().DLQ
+	for i := range 25 {
+		if i == 5 {
+			c.must("dlq", "--list")
+		}
+		if _, err := sqsClient(aws).SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &queue, MessageBody: new(expiry(fmt.Sprint("r-", i)))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, output := range []string{"table", "json"} {
+		got := c.run("dlq", "--list", "--output", output)
+		if got.code != exitFailed {
+			t.Errorf("%s: exit code %d, want %d", output, got.code, exitFailed)
+		}
+		contains(t, got.stderr, "only a part: stopped at the limit of 10 messages")
+		if n := strings.Count(got.stdout, "unknown"); n < 10 {
+			t.Errorf("%s names %d messages, want those that were seen:\n%s", output, n, got.stdout)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (a *app) bodyOf(file string) (string, error) {
 func newRedriveResend(a *app) *cobra.Command {
 	var w who
 	cmd := &cobra.Command{
-		Use:   "resend DISCARD MESSAGE",
+		Use:   "resend DISCARD MESSAGE|JOB",
 		Short: "Plan to send a discarded message again, for somebody to approve",
 		Long: `Plan to send a message again that a discard (d-...) took from the DLQ. The audit has it with everything that its sender put
 into it. Somebody else sees it and approves the plan; then "acklast redrive run" reopens its job and sends it. A job that has ended
@@ -87,7 +87,8 @@ otherwise meanwhile is not sent.`,
 				return err
 			}
 			a.announce(ctx, g.target)
-			return a.planned(ctx, g, redrive.Request{Action: "resend", Run: args[0], Message: args[1], By: g.name(ctx, w), Reason: w.reason})
+			message, job := asOneOf(args[1])
+			return a.planned(ctx, g, redrive.Request{Action: "resend", Run: args[0], Message: message, Job: job, By: g.name(ctx, w), Reason: w.reason})
 		}),
 	}
 	w.flags(cmd)

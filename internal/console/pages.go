@@ -56,10 +56,15 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) error {
 			d.Unseen = d.Asked
 		}
 		if len(d.Job.Entries) == 1 {
-			resp, err := s.config.Stack.Ask(r.Context(), redrive.Request{Action: "audit", Job: d.Job.Entries[0].Key})
-			if d.Audit = resp.Audit; err != nil {
-				d.AuditNote = err.Error()
+			req := redrive.Request{Action: "audit", Job: d.Job.Entries[0].Key}
+			for more := true; more; more = req.Page > 0 {
+				resp, err := s.config.Stack.Ask(r.Context(), req)
+				if err != nil {
+					d.AuditNote = err.Error()
+				}
+				d.Audit, req.Page = append(d.Audit, resp.Audit...), resp.NextPage
 			}
+			slices.SortStableFunc(d.Audit, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
 		}
 	}
 	s.show(w, r, http.StatusOK, "jobs", page{Title: title, Section: "jobs", Data: d})

@@ -407,3 +407,25 @@ func TestEachActionsRequest(t *testing.T) {
 		t.Errorf("a refused discard: status %d: %s", status, body)
 	}
 }
+
+// A job's page has all of its audit, which may come in several answers.
+func TestAJobsPageHasAllOfItsAudit(t *testing.T) {
+	b := filled(t, false)
+	line := func(by string, at time.Time) redrive.Response {
+		return redrive.Response{Audit: []redrive.AuditRecord{{Run: "deeds", Message: reminder, At: at, What: "decided", Job: reminder, By: by}}}
+	}
+	first, second := line("the newer one", start), line("the older one", start.Add(-time.Hour))
+	first.NextPage = 1
+	b.audit = []redrive.Response{first, second}
+	before := len(b.asked)
+	page := b.page("/jobs?q=" + url.QueryEscape(reminder))
+	newer, older := strings.Index(page, "the newer one"), strings.Index(page, "the older one")
+	if newer < 0 || older < 0 || newer < older {
+		t.Errorf("the older line is at %d and the newer one at %d, want both, in order", older, newer)
+	}
+	for _, r := range b.asked[before:] {
+		if r.Action == "audit" && r.Page > 1 {
+			t.Errorf("asked for page %d, after the last one", r.Page)
+		}
+	}
+}

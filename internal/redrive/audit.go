@@ -251,17 +251,29 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		return s.table.Query(ctx, pkAudit(deeds, subject), subject+"#", collect)
 	}
 	var err error
+	if req.Run != "" && req.Job != "" {
+		if req.Message, err = s.messageOf(ctx, req); err != nil {
+			return resp, err
+		}
+		req.Job = ""
+	}
 	switch run := req.Run; {
 	case req.Job == pkSwitch: // no job has such a key
 		if err = about(pkSwitch); err == nil {
 			err = s.table.Query(ctx, pkSwitch, pkSwitch+"#", collect)
 		}
 	case req.Job != "":
-		if err = about(req.Job); err == nil {
+		if req.Page < 0 {
+			return resp, refuse("page is %d, want 0 or more", req.Page)
+		}
+		if req.Page == 0 {
+			err = about(req.Job)
+		}
+		if err == nil && req.Page == 0 {
 			err = s.table.Query(ctx, pkAudit(cancels, req.Job), req.Job+"#", collect)
 		}
 		if err == nil {
-			err = s.auditOfJob(ctx, req.Job, collect)
+			resp.NextPage, err = s.auditOfJob(ctx, req.Job, req.Page, collect)
 		}
 	case req.Message != "" && run != "":
 		err = s.table.Query(ctx, pkAudit(run, req.Message), req.Message+"#", collect)
@@ -382,16 +394,44 @@ func (s *Service) judged(ctx context.Context, run string, began time.Time, line 
 	line.EndingWhy = job.Shorten(job.SafeText(line.EndingWhy), maxEndingWhy)
 }
 
-// auditOfJob looks for a job's lines in the audit of the newest runs and discards.
-func (s *Service) auditOfJob(ctx context.Context, key string, collect func(Record) error) error {
+// messageOf is the message of a job in a discard.
+func (s *Service) messageOf(ctx context.Context, req Request) (message string, err error) {
+	if req.Message != "" {
+		return "", refuse("%s takes a message or a job, not both", req.Action)
+	}
+	found := 0
+	err = s.lastLines(ctx, req.Run, func(line AuditRecord) {
+		if line.Job == req.Job {
+			message = line.Message
+			found++
+		}
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case found == 0:
+		return "", refuse("%s has no message of job %s", req.Run, req.Job)
+	case found > 1:
+		return "", refuse("%s has %d messages of job %s: name one by its id", req.Run, found, req.Job)
+	}
+	return message, nil
+}
+
+// auditOfJob looks for a job's lines in one page of the audit's runs, plans and discards, the newest first. It returns
+// the page that follows, 0 when none does.
+func (s *Service) auditOfJob(ctx context.Context, key string, page int, collect func(Record) error) (next int, err error) {
 	all, err := s.index(ctx)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	all = all[min(len(all), page*maxListed):]
+	if len(all) > maxListed {
+		all, next = all[:maxListed], page+1
 	}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
-	for _, line := range all[:min(len(all), maxListed)] {
+	for _, line := range all {
 		for shard := range auditShards {
 			group.Go(func() error {
 				return s.table.Query(ctx, shardOf(line.Run, shard), "", func(r Record) error {
@@ -406,5 +446,5 @@ func (s *Service) auditOfJob(ctx context.Context, key string, collect func(Recor
 			})
 		}
 	}
-	return group.Wait()
+	return next, group.Wait()
 }

@@ -201,6 +201,57 @@ func TestTheAuditOfAJob(t *testing.T) {
 	})
 }
 
+// The audit of a job reads on, page by page, however many plans and runs are newer.
+func TestTheAuditOfAJobReadsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.isolated("b", job.Transient)
+		b.must(redrive.Request{Action: "run", Plan: b.must(planOf(all)).Plan.ID})
+		b.isolated("other", job.Transient)
+		for range 120 {
+			time.Sleep(time.Minute)
+			b.must(planOf(all))
+		}
+		r := redrive.Request{Action: "audit", Job: key("b")}
+		var lines []redrive.AuditRecord
+		answers := 1
+		for ; ; answers++ {
+			got := b.must(r)
+			lines = append(lines, got.Audit...)
+			if r.Page = got.NextPage; r.Page == 0 {
+				break
+			}
+		}
+		if got := steps(lines); !slices.Equal(got, []string{"intent ", "sent "}) {
+			t.Errorf("audit of b: %q", got)
+		}
+		if answers != 3 {
+			t.Errorf("121 plans and runs were read in %d answers, want 3", answers)
+		}
+	})
+}
+
+// A job's key stands for its message in a discard, too.
+func TestAKeyStandsForADiscardedMessage(t *testing.T) {
+	b := newBench(t)
+	id := b.isolated("a", job.Transient)
+	b.isolated("b", job.Transient)
+	b.put(job.DLQ, b.queues[job.DLQ][1].Message)
+	d := b.must(redrive.Request{Action: "discard", Jobs: []string{key("a"), key("b")}, By: "ada", Reason: "r"}).Discard
+	got := b.must(redrive.Request{Action: "audit", Run: d, Job: key("a"), WithBody: true})
+	if got.Body != body("a") {
+		t.Errorf("the body is %q, want %q", got.Body, body("a"))
+	}
+	p := b.must(redrive.Request{Action: "resend", Run: d, Job: key("a"), By: "ada", Reason: "r"}).Plan
+	if p.Replacement == nil || p.Replacement.Message != id {
+		t.Errorf("the plan sends %+v, want message %s", p.Replacement, id)
+	}
+	b.refused(redrive.Request{Action: "resend", Run: d, Job: key("b"), By: "ada", Reason: "r"}, "2 messages of job "+key("b"))
+	b.refused(redrive.Request{Action: "resend", Run: d, Job: key("c"), By: "ada", Reason: "r"}, "no message of job "+key("c"))
+	b.refused(redrive.Request{Action: "audit", Run: d, Job: key("c"), WithBody: true}, "no message of job "+key("c"))
+}
+
 // A discard by selection takes the count that its author expects.
 func TestDiscardBySelection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -77,8 +77,14 @@ func (s *Service) mended(ctx context.Context, req Request, m lanes.Received, old
 
 // resend plans to send a message again that a discard took from the DLQ, as the audit has it.
 func (s *Service) resend(ctx context.Context, req Request) (Response, error) {
-	if req.Run == "" || req.Message == "" {
-		return Response{}, refuse("resend needs a discard (run) and one of its messages (message)")
+	if req.Run == "" || req.Message == "" && req.Job == "" {
+		return Response{}, refuse("resend needs a discard (run) and one of its messages (message or job)")
+	}
+	if req.Job != "" {
+		var err error
+		if req.Message, err = s.messageOf(ctx, req); err != nil {
+			return Response{}, err
+		}
 	}
 	lines, err := s.lines(ctx, req.Run, req.Message)
 	if err != nil {

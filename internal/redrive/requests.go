@@ -39,7 +39,7 @@ type Request struct {
 	// work, and a request without it, which nobody waits for, then works.
 	Begin bool `json:"begin,omitempty"`
 	// Message is the id of one message: inspect shows it whole, mend mends it, run plans and redrives it alone. Job, a
-	// key, stands for its message.
+	// key, stands for its message, also in a discard.
 	Message string `json:"message,omitempty"`
 	// WithBody has inspect show the body of Message, and audit what it has of one.
 	WithBody bool `json:"withBody,omitempty"`
@@ -55,7 +55,7 @@ type Request struct {
 	Messages []string `json:"messages,omitempty"`
 	Jobs     []string `json:"jobs,omitempty"`
 	Count    int      `json:"count,omitempty"`
-	// Page is the page of a run's audit, from 0; After is where in it the answer starts.
+	// Page is the page of a run's or a job's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
 	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all. Run takes it, and Canary, only with a message or a
 	// job.
@@ -142,7 +142,7 @@ var actions = map[string]action{
 	"inspect":    {do: (*Service).inspect, reads: true, takes: "select list after message job withBody"},
 	"plan":       {do: (*Service).plan, named: true, takes: "select open count ratePerSecond canary"},
 	"mend":       {do: (*Service).mend, named: true, takes: "message job body"},
-	"resend":     {do: (*Service).resend, named: true, takes: "run message"},
+	"resend":     {do: (*Service).resend, named: true, takes: "run message job"},
 	"approve":    {do: (*Service).approve, approver: true, named: true, takes: "plan"},
 	"run":        {do: (*Service).run, takes: "plan run message job begin ratePerSecond canary"},
 	"status":     {do: (*Service).status, reads: true, takes: "plan run"},
