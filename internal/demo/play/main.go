@@ -21,10 +21,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	interrupted := ctx.Err() != nil // stop ends ctx too
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-	case err != nil && ctx.Err() != nil:
+	case err != nil && interrupted:
 		fmt.Fprintln(os.Stderr, "demo: interrupted")
 		os.Exit(1)
 	case err != nil:
