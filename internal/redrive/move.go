@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -282,14 +281,13 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	c := st.body
 	named := d.plan.Select.named(st.ID, st.key)
 	override := named && d.plan.ApprovedBy != ""
-	st.memory = st.Memory
+	st.memory = st.Memory.Cleared()
 	if st.memory.MessageID == "" {
 		st.memory.MessageID = st.ID
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
 	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
 	st.memory.Opened = d.s.now().UTC()
-	st.memory.Class, st.memory.Cause, st.memory.Error, st.memory.At, st.memory.Key = "", "", "", time.Time{}, ""
 	keyless := func() {
 		if st.tried {
 			st.action, st.why = Unsure, "it has no key, and an earlier round may have sent it"

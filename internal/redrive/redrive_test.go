@@ -81,6 +81,7 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 		m := b.queues[job.DLQ][0]
 		m.Attributes = map[string]job.Attribute{"s": {Type: "String", String: "x"}, "b": {Type: "Binary.custom", Binary: []byte{0, 1}}, "n": {Type: "Number", String: "1"}}
 		m.Group, m.TraceHeader = "g", "Root=1"
+		m.Memory.Fingerprint, m.Memory.Copy = "dependency down", true
 		want := m.Message
 		b.run = nil
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the canary has nobody to run it
@@ -99,6 +100,8 @@ func TestMovedMessageIsTheSame(t *testing.T) {
 		equal(t, mem.Run, got.Run.ID, "the run")
 		equal(t, mem.Cause, "", "the cause")
 		equal(t, mem.Class, "", "the class")
+		equal(t, mem.Fingerprint, "", "the fingerprint")
+		equal(t, mem.Copy, false, "whether it is marked as a copy")
 		equal(t, mem.Attempt, 3, "the number of attempts")
 		equal(t, mem.FirstSent.UTC(), want.Memory.FirstSent.UTC(), "the time of the first sending")
 		equal(t, mem.MessageID, "first", "the first message's id")
