@@ -162,7 +162,7 @@ func TestThePolicyOfManySendersFits(t *testing.T) {
 	var senders []any
 	var s Settings
 	for n := 0; ; n++ {
-		more := append(senders, fmt.Sprintf("arn:aws:sns:eu-central-1:123456789012:topic-%03d", n),
+		more := append(slices.Clone(senders), fmt.Sprintf("arn:aws:sns:eu-central-1:123456789012:topic-%03d", n),
 			fmt.Sprintf("arn:aws:events:eu-central-1:123456789012:rule/bus/nightly-%03d", n), fmt.Sprintf("arn:aws:s3:::uploads-%03d", n))
 		next, err := ParseSettings(map[string]any{Prefix + "stack": strings.Repeat("n", topology.MaxStack), Prefix + "senders": more})
 		if err != nil {

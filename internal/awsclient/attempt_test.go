@@ -103,7 +103,7 @@ func TestTheClientsBoundTheirAttempts(t *testing.T) {
 		"DynamoDB":  DynamoDB(cfg).Options().HTTPClient,
 		"SQS":       SQS(cfg).Options().HTTPClient,
 		"Scheduler": Scheduler(cfg).Options().HTTPClient,
-		"Secrets":   SecretsManager(cfg).Options().HTTPClient,
+		"others":    Bounded(cfg).HTTPClient,
 	} {
 		if a, ok := client.(attempts); !ok || a.limit != attemptTimeout {
 			t.Errorf("%s: %T", name, client)

@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
@@ -71,11 +70,15 @@ func Scheduler(cfg aws.Config, options ...func(*scheduler.Options)) *scheduler.C
 	})...)
 }
 
-// SecretsManager returns a client of Secrets Manager.
-func SecretsManager(cfg aws.Config, options ...func(*secretsmanager.Options)) *secretsmanager.Client {
-	return secretsmanager.NewFromConfig(cfg, append(options, func(o *secretsmanager.Options) {
-		o.HTTPClient = attempts{forEndpoint(o.HTTPClient, o.BaseEndpoint), attemptTimeout}
-	})...)
+// Bounded returns a configuration for clients of other services that answer within seconds. Each of their tries has the
+// same bound.
+func Bounded(cfg aws.Config) aws.Config {
+	next := cfg.HTTPClient
+	if next == nil {
+		next = awshttp.NewBuildableClient()
+	}
+	cfg.HTTPClient = attempts{forEndpoint(next, cfg.BaseEndpoint), attemptTimeout}
+	return cfg
 }
 
 // forEndpoint returns the HTTP client for an endpoint. A nil endpoint is AWS's own, whose client stays

@@ -18,7 +18,7 @@ var plans = map[string]func(*bench) *redrive.Plan{
 }
 
 // each runs a test with a plan of each sort.
-func each(t *testing.T, test func(b *bench, make func(*bench) *redrive.Plan)) {
+func each(t *testing.T, test func(b *bench, planned func(*bench) *redrive.Plan)) {
 	for name, plan := range plans {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -51,9 +51,9 @@ func (b *bench) undecodableFrom(n int, id string) {
 
 // An entry that becomes undecodable after the plan stops nothing else: its message stays, and the run names it.
 func TestAnEntryThatBecomesUndecodableIsSkipped(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(20)
-		plan := make(b)
+		plan := planned(b)
 		b.unreadable[key("j0019")] = true
 		got := b.runs(plan)
 		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 19, redrive.Skipped: 1})
@@ -66,9 +66,9 @@ func TestAnEntryThatBecomesUndecodableIsSkipped(t *testing.T) {
 
 // Also if it is the only message that is left.
 func TestAnEntryThatBecomesUndecodableAloneIsSkipped(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(1)
-		plan := make(b)
+		plan := planned(b)
 		b.unreadable[key("j0000")] = true
 		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Skipped: 1})
 	})
@@ -76,9 +76,9 @@ func TestAnEntryThatBecomesUndecodableAloneIsSkipped(t *testing.T) {
 
 // However many there are.
 func TestManyUndecodableEntriesAreSkipped(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(40)
-		plan := make(b)
+		plan := planned(b)
 		for i := range 30 {
 			b.unreadable[key(fmt.Sprintf("j%04d", i))] = true
 		}
@@ -89,10 +89,10 @@ func TestManyUndecodableEntriesAreSkipped(t *testing.T) {
 // The ledger cannot say what became of a job that was sent and whose entry became undecodable. The run waits for it as for any
 // other job, and then says so.
 func TestASentJobWhoseEntryBecomesUndecodableIsNotJudged(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(20)
 		b.undecodableFrom(20, "j0019")
-		plan := make(b)
+		plan := planned(b)
 		began := time.Now()
 		got := b.runs(plan)
 		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 19, redrive.Unjudged: 1})
@@ -108,10 +108,10 @@ func TestASentJobWhoseEntryBecomesUndecodableIsNotJudged(t *testing.T) {
 
 // What is mended in time is judged.
 func TestAnUndecodableEntryIsReadAgain(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(20)
 		b.undecodableFrom(20, "j0019")
-		plan := make(b)
+		plan := planned(b)
 		go func() {
 			time.Sleep(5 * time.Minute)
 			b.mu.Lock()
@@ -124,10 +124,10 @@ func TestAnUndecodableEntryIsReadAgain(t *testing.T) {
 
 // It proves nothing: a canary is halted for it, and by its name. The continuation goes on without it.
 func TestAnUndecodableCanaryHaltsTheRun(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(20)
 		b.undecodableFrom(1, "j0000")
-		plan := make(b)
+		plan := planned(b)
 		b.wantHalt(b.runs(plan), redrive.HaltCanary, key("j0000")+" its entry cannot be read: ")
 		got := b.runs(plan)
 		b.wantDone(got, map[redrive.Ending]int{redrive.Succeeded: 19, redrive.Unjudged: 1})
@@ -136,10 +136,10 @@ func TestAnUndecodableCanaryHaltsTheRun(t *testing.T) {
 
 // Entries that become undecodable as soon as their jobs are sent are no success: the run does not go on.
 func TestARunWhoseEntriesBecomeUndecodableHalts(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(1000)
 		b.run = dies(100, b.run, func(w *world, m job.Message) { w.unreadable[keyOf(m)] = true })
-		got := b.runs(make(b))
+		got := b.runs(planned(b))
 		b.wantHalt(got, redrive.HaltFailures, "its entry cannot be read: ")
 		if n := len(b.sentAt); n > 200 {
 			b.Errorf("%d sent, of which %d cannot be judged: halted too late", n, n-99)
@@ -153,9 +153,9 @@ func TestAStepThatWasBegunBeforeItsEntryBecameUndecodable(t *testing.T) {
 	for call, ending := range map[string]redrive.Ending{"send": redrive.Skipped, "delete": redrive.Unjudged} {
 		for _, made := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " made ", made), func(t *testing.T) {
-				each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+				each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 					b.many(1)
-					plan := make(b)
+					plan := planned(b)
 					b.half = func(c string) (before, after error) {
 						if c != call {
 							return nil, nil
@@ -184,9 +184,9 @@ func TestAStepThatWasBegunBeforeItsEntryBecameUndecodable(t *testing.T) {
 
 // A message that was begun with and is gone was taken by this run, as far as anybody can tell.
 func TestAnUndecodableEntryOfAMessageThatIsGone(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(1)
-		plan := make(b)
+		plan := planned(b)
 		b.onSend = func() { // and the process ends before the deletion's answer is told
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -202,10 +202,10 @@ func TestAnUndecodableEntryOfAMessageThatIsGone(t *testing.T) {
 
 // Strikes that cannot be decoded are of one message alone.
 func TestStrikesThatBecomeUndecodable(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(2)
 		id := b.put(job.DLQ, job.Message{Body: body("moved")})
-		plan := make(b)
+		plan := planned(b)
 		b.unreadable[id] = true
 		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 2, redrive.Skipped: 1})
 	})
@@ -213,9 +213,9 @@ func TestStrikesThatBecomeUndecodable(t *testing.T) {
 
 // A ledger in trouble is another matter: the run halts, ends nothing, and a continuation finds everything.
 func TestALedgerInTroubleEndsNothing(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		b.many(20)
-		plan := make(b)
+		plan := planned(b)
 		ledgerDown := func(call string) (error, error) {
 			if strings.HasPrefix(call, "ledger.") {
 				return errOutage, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 
 	"acklast"
@@ -263,7 +264,7 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 	case ProviderHTTP:
 		secret := StaticSecret(c.Secret)
 		if c.SecretARN != "" {
-			secret = ManagedSecret(awsclient.SecretsManager(cfg), c.SecretARN)
+			secret = ManagedSecret(secretsmanager.NewFromConfig(awsclient.Bounded(cfg)), c.SecretARN)
 		}
 		yes, _ := c.bareYes() // ParseConfig refuses a wrong list, which would count as none
 		return NewHTTP(c.URL, yes, secret, now)
