@@ -274,7 +274,7 @@ func TestARunWithoutALimitRecoversFromThrottling(t *testing.T) {
 
 // Jobs that are still throttled at the end have run: the run says what they wait for.
 func TestJobsThatAreThrottledAtTheEndAreTold(t *testing.T) {
-	each(t, func(b *bench, make func(*bench) *redrive.Plan) {
+	each(t, func(b *bench, planned func(*bench) *redrive.Plan) {
 		var waiting []job.Message
 		done := b.run
 		b.run = dies(8, done, func(w *world, m job.Message) {
@@ -282,7 +282,7 @@ func TestJobsThatAreThrottledAtTheEndAreTold(t *testing.T) {
 			waiting = append(waiting, m)
 		})
 		b.many(13)
-		plan := make(b)
+		plan := planned(b)
 		b.wantHalt(b.runs(plan), redrive.HaltThrottled, "6 jobs are still throttled after 10m0s, such as test/j00")
 		for _, m := range waiting {
 			done(b.world, m)
