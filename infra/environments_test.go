@@ -96,7 +96,7 @@ func TestAStackIsNotDeployedWithAnotherFilesSettings(t *testing.T) {
 		context map[string]any
 		want    string
 	}{
-		{same, map[string]any{}, "infra/environments/prod.json has the settings of the stack acklast: type -c env=prod, or -c env=default if its default settings are meant"},
+		{same, map[string]any{}, "infra/environments/prod.json has the settings of the stack " + DefaultSettings().Stack + ": type -c env=prod, or -c env=default if its default settings are meant"},
 		{same, map[string]any{"env": "prod"}, ""},
 		{same, map[string]any{"env": "default"}, ""},
 		{same, map[string]any{"acklast:stack": "mine"}, ""},
