@@ -31,7 +31,7 @@ check() {
 	local settings=$1 context=(-c env=default -c acklast:destroyData=true -c acklast:checkedDeployment=false)
 	shift
 	for one in "$@"; do context+=(-c "acklast:$one"); done
-	node_modules/.bin/cdk synth --quiet --app "$work/infra" --build true --output "$work/cdk.out" "${context[@]}" >"$work/synth" 2>&1 || { cat "$work/synth" >&2; exit 1; }
+	AWS_REGION=eu-central-1 node_modules/.bin/cdk synth --quiet --app "$work/infra" --build true --output "$work/cdk.out" "${context[@]}" >"$work/synth" 2>&1 || { cat "$work/synth" >&2; exit 1; }
 	# shellcheck disable=SC2086 # one word for each setting
 	node scripts/iam/check.mjs "$ACKLAST_CALLS" "$work/cdk.out/acklast.template.json" $settings
 }
