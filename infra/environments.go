@@ -51,9 +51,9 @@ func withEnvironment(files fs.FS, context map[string]any, notes io.Writer) (map[
 	if err := checkKey(file, chosen, context); err != nil {
 		return nil, err
 	}
-	all := maps.Clone(context)
+	all, known := maps.Clone(context), allSettings()
 	for _, one := range slices.Sorted(maps.Keys(chosen)) {
-		if !slices.ContainsFunc(allSettings(), func(s setting) bool { return s.name == one }) {
+		if !slices.ContainsFunc(known, func(s setting) bool { return s.name == one }) {
 			return nil, fmt.Errorf("settings:\ninfra/%s has %q, which is not a setting; docs/deploy.md lists them", file, one)
 		}
 		if _, overridden := context[Prefix+one]; !overridden {

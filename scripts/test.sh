@@ -60,7 +60,7 @@ stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$
 # shellcheck disable=SC2086
 watched() { nice -n 10 "$go" test -vet=off -race -timeout 20m $watched; }
 
-echo "Testing: the whole system, every package, the CDK stack, the race detector, beside each other; each reports when it ends."
+echo "Testing: the whole system, every package, the CDK stack${race:+, the race detector}, beside each other; each reports when it ends."
 echo "The first time this compiles the embedded AWS and the CDK, which takes some minutes on two cores."
 group "whole system" whole
 group "packages" packages

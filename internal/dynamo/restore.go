@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"golang.org/x/sync/errgroup"
 
 	"acklast/internal/retry"
 )
@@ -153,30 +154,29 @@ func lacking(ctx context.Context, api RestoreAPI, table string, entries []item) 
 // putMissing puts each entry on condition that none is there. It returns how many it put and how many were there by then,
 // also by its own write, if that was repeated since its answer was lost.
 func putMissing(ctx context.Context, api RestoreAPI, table string, entries []item) (copied, there int, err error) {
-	var wait sync.WaitGroup
 	var mu sync.Mutex
-	slots := make(chan struct{}, restoreWrites)
+	var group errgroup.Group
+	group.SetLimit(restoreWrites)
 	for _, entry := range entries {
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			_, failed := api.PutItem(ctx, &dynamodb.PutItemInput{
+		group.Go(func() error {
+			_, err := api.PutItem(ctx, &dynamodb.PutItemInput{
 				TableName: &table, Item: entry, ConditionExpression: aws.String("attribute_not_exists(#subject)"),
 				ExpressionAttributeNames: map[string]string{"#subject": attrSubject},
 			})
-			var exists *types.ConditionalCheckFailedException
+			exists := errors.As(err, new(*types.ConditionalCheckFailedException))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case failed == nil:
-				copied++
-			case errors.As(failed, &exists):
+			case exists:
 				there++
+			case err != nil:
+				return err
 			default:
-				err = failed
+				copied++
 			}
+			return nil
 		})
 	}
-	wait.Wait()
+	err = group.Wait()
 	return copied, there, err
 }

@@ -97,7 +97,7 @@ func (h *Handler) sort(ctx context.Context, s *step, e ledger.Entry) bool {
 // isolate sends the message to the DLQ with the history of its entry.
 func (h *Handler) isolate(s *step, e ledger.Entry, cause job.Cause) {
 	m := e.Memory(s.memory())
-	m.Cause, m.Copy, m.OutageFrom = cause, s.copied, time.Time{}
+	m.Cause, m.Copy, m.OutageFrom, m.UnusedClaim = cause, s.copied, time.Time{}, "" // an isolated entry has no claim
 	s.class, s.cause = m.Class, cause
 	s.hand(job.DLQ, job.Isolated, m, 0)
 }

@@ -818,7 +818,8 @@ func TestTheLedgersTroubleHandsBack(t *testing.T) {
 	}
 }
 
-// A delivery that could not take its claim back names it in its hand-over. Later moves of the message keep it.
+// A delivery that could not take its claim back names it in its hand-over. Later moves of the message keep it, until the
+// job is isolated: no claim stands then.
 func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
 	b := newBench(t)
 	owner := ""
@@ -834,6 +835,9 @@ func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
 	}
 	b.one(b.back("m1", first))
 	equal(b, b.last(job.Recovery, 1).Message.Memory.UnusedClaim, owner, "the unused claim after a wait")
+	b.run = fails(job.Rejected, 0)
+	b.one(b.back("m2", b.last(job.Recovery, 1)))
+	equal(b, b.last(job.DLQ, 1).Message.Memory.UnusedClaim, "", "the unused claim after the isolation")
 }
 
 func TestAnOutageOfThreeDays(t *testing.T) {
