@@ -437,6 +437,7 @@ func TestUnusedFieldsAreRefused(t *testing.T) {
 
 // The audit of a big run comes in parts that Lambda can answer, each line once.
 func TestTheAuditOfABigRunFitsItsAnswers(t *testing.T) {
+	thousands(t)
 	b := newBench(t)
 	const lines = 1500
 	why := strings.Repeat("x", 7000)

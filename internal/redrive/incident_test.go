@@ -80,6 +80,7 @@ func (b *bench) many(n int) {
 
 // A dependency that dies in the middle of a run halts it, however many jobs were well before.
 func TestADependencyThatDiesHaltsTheRun(t *testing.T) {
+	thousands(t)
 	for name, broken := range map[string]func(*world, job.Message){
 		"and jobs are isolated again": isolatesAgain,
 		"and attempts fail":           retries(job.Transient),
@@ -201,6 +202,7 @@ func TestThrottledJobsSlowTheRun(t *testing.T) {
 // A run whose jobs are throttled goes on slowly, whatever its rate was: its lock does not lapse, its messages stay
 // hidden, and it stops when it is told to.
 func TestARunThatIsSlowedDownIsAlive(t *testing.T) {
+	thousands(t)
 	for _, perSecond := range []int{100, 500} {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,6 +245,7 @@ func TestARunThatIsSlowedDownIsAlive(t *testing.T) {
 
 // After the throttling a run without a limit becomes fast again.
 func TestARunWithoutALimitRecoversFromThrottling(t *testing.T) {
+	thousands(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		done := completes(map[string]int{})
@@ -474,6 +477,7 @@ func (b *bench) hiddenOn() (n int) {
 }
 
 func TestALookHidesNothingAfterwards(t *testing.T) {
+	thousands(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.latency = 30 * time.Millisecond

@@ -161,6 +161,7 @@ func TestAnOpenPlanDoesNotEatItsOwnTail(t *testing.T) {
 }
 
 func TestAnOpenPlanHaltsWhenItsJobsFail(t *testing.T) {
+	thousands(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.run = dies(520, completes(map[string]int{}), isolatesAgain)

@@ -44,6 +44,13 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
+// thousands skips a test of thousands of messages when the race detector is on.
+func thousands(t *testing.T) {
+	if raceDetector {
+		t.Skip("thousands of messages take long with the race detector; make test runs this test without it as well")
+	}
+}
+
 func runOfChance(t *testing.T, r *rand.Rand, open bool) {
 	b := newBench(t)
 	b.Numbers.CanaryWait, b.Numbers.Canary = time.Minute, 1+r.IntN(5)

@@ -272,8 +272,8 @@ func TestRate(t *testing.T) {
 	} {
 		rate := test.rate
 		t.Run(fmt.Sprint(rate, " at ", test.latency), func(t *testing.T) {
-			if raceDetector && rate > 100 {
-				t.Skip("thousands of messages take long with the race detector; make test runs this test without it as well")
+			if rate > 25 {
+				thousands(t)
 			}
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
