@@ -73,7 +73,7 @@ var table = []mutant{
 	{"the settle time counts from the last call", "internal/effect/claim.go", "c.e.CalledUntil.Add(can.SettleTime", "c.e.CalledFrom.Add(can.SettleTime", "internal/effect", ""},
 	{"a claim that died may have called until its lease ended", "internal/ledger/claim.go", "later(e.CalledUntil, e.LeaseUntil)", "later(e.CalledUntil, time.Time{})", "internal/ledger", ""},
 	{"a look-up that names no request proves nothing", "internal/effect/claim.go", `case err == nil && id != "":`, "case err == nil:", "internal/effect", ""},
-	{"a proxy's refusal is no refusal", "internal/kinds/reminder/answer.go", `return a.code() != "" && (`, "return true || (", "internal/kinds/reminder", ""},
+	{"a proxy's refusal is no refusal", "internal/kinds/reminder/answer.go", "a.refuses() && slices.Contains(declared, a.code())", `a.refuses() && a.code() != ""`, "internal/kinds/reminder", ""},
 	{"409 and 408 are no refusals", "internal/kinds/reminder/answer.go", "case http.StatusRequestTimeout, http.StatusConflict:\n\t\treturn false\n", "", "internal/kinds/reminder", ""},
 	{"a hold ends not before its time", "internal/kinds/reservation/store.go", `condition += " AND #expires <= :now"`, `condition += " AND #expires <> :now"`, "internal/kinds/reservation", ""},
 	{"a hold ends only by its own command", "internal/kinds/reservation/store.go", `AND #command = :command AND`, `AND (#command = :command OR #command <> :command) AND`, "internal/kinds/reservation", ""},
