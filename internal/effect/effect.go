@@ -174,12 +174,26 @@ var errUnsettled = errors.New("entry is not settled")
 // Run makes one attempt. The kind's plan is asked before the claim: between the claim and the call a
 // crash costs a look-up, or a person's time, so nothing else happens there.
 //
+//	the memory's unused claim     ──taken back
 //	plan: expired? wanted?        ──ends here──▶ Finish, unless the entry is unsettled
 //	claim                         ──refused────▶ duplicate, deferred, isolated
 //	unresolved before? look up    ──accepted───▶ complete      ──nobody can tell──▶ ambiguous
 //	                              ──may still arrive──▶ waits  ──proven absent────▶ as if there were no earlier call
 //	call                          ──accepted───▶ complete      ──failed──▶ retried by the worker
 func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
+	unused := d.Memory.UnusedClaim
+	if unused != "" {
+		// Nobody who can only send knows the owner token of a claim that is in use.
+		if err := r.release(ctx, d, unused); err != nil {
+			return ledger.ResultOf(err, d.Token, r.o.Now())
+		}
+	}
+	res := r.run(ctx, d, c)
+	res.ClaimTakenBack = unused != ""
+	return res
+}
+
+func (r *Runner) run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	todo, res, ok := r.plan(ctx, d, c)
 	if !ok {
 		return res
@@ -187,12 +201,6 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	if !todo.sends() {
 		if res, settled := r.settle(ctx, d, todo); settled {
 			return res
-		}
-	}
-	if unused := d.Memory.UnusedClaim; unused != "" {
-		// Nobody who can only send knows the owner token of a claim that is in use.
-		if err := r.release(ctx, d, unused); err != nil {
-			return ledger.ResultOf(err, d.Token, r.o.Now())
 		}
 	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)

@@ -1127,6 +1127,58 @@ func TestAnUnusedClaimFreesNoOther(t *testing.T) {
 	})
 }
 
+// Only a delivery that has taken the unused claim back says so, also if its job goes on to wait, or ends without a claim.
+func TestAnUnusedClaimIsTakenBackOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*desk)
+		verdict job.Verdict
+		calls   string
+	}{
+		"sent":            {func(*desk) {}, job.Committed, "[Update Claim Update]"},
+		"no subscription": {func(d *desk) { d.planErr = errors.New("not found") }, job.Failed, "[Update Update Update]"},
+		"no table":        {func(d *desk) { d.planErr = ledger.ErrUnavailable }, job.Unconfirmed, "[Update]"},
+		"expired":         {func(d *desk) { d.expiresAt = d.begun }, job.Committed, "[Update Update]"},
+		"throttled": {func(d *desk) {
+			d.provider.send = func(context.Context, *stub) (string, error) {
+				return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, Err: errors.New("429")}}
+			}
+		}, job.Failed, "[Update Claim Update]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, effect.Abilities{})
+				d.unused()
+				d.memory.UnusedClaim = "t1"
+				d.book.calls = nil
+				c.prepare(d)
+				res := d.deliver("t2")
+				if res.Verdict != c.verdict {
+					t.Errorf("verdict %v, want %v: %v", res.Verdict, c.verdict, res.Err)
+				}
+				if !res.ClaimTakenBack {
+					t.Error("it does not say that the claim no longer stands")
+				}
+				if got := fmt.Sprint(d.book.calls); got != c.calls {
+					t.Errorf("ledger calls %s, want %s", got, c.calls)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.unused()
+		d.memory.UnusedClaim = "t1"
+		d.book.trouble = ledger.ErrUnavailable
+		if d.deliver("t2").ClaimTakenBack {
+			t.Error("the ledger was away, and the claim counts as taken back")
+		}
+		d.book.trouble, d.memory.UnusedClaim = nil, ""
+		if d.deliver("t3").ClaimTakenBack {
+			t.Error("a delivery without an unused claim says that one was taken back")
+		}
+	})
+}
+
 // A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. The job
 // waits, and no attempt is spent.
 func TestAClaimThatLeavesTooLittleTimeForItsCall(t *testing.T) {

@@ -66,6 +66,7 @@ var table = []mutant{
 	{"the margin before a claim", "internal/effect/effect.go", "left < r.o.Timeout {\n\t\t\treturn job.Result{", "left < 0 {\n\t\t\treturn job.Result{", "internal/effect", ""},
 	{"the margin before a call", "internal/effect/effect.go", "left < r.o.Timeout {\n\t\t\treturn r.giveBack", "left < 0 {\n\t\t\treturn r.giveBack", "internal/effect", ""},
 	{"a claim that nobody could take back is handed on", "internal/effect/effect.go", "UnusedClaim: true, ", "", "internal/effect", ""},
+	{"a claim that was taken back is forgotten", "internal/worker/decide.go", "case res.ClaimTakenBack:\n\t\t\ts.Memory.UnusedClaim = \"\"\n", "", "internal/worker", "HandOver"},
 	{"a hand-over frees only the claim that it names", "internal/effect/effect.go", "r.o.Rules.Release(e, owner)", "r.o.Rules.Release(e, e.Owner)", "internal/effect", ""},
 	{"the provider's memory has an end", "internal/effect/claim.go", "case !remembered:", "case !remembered && false:", "internal/effect", ""},
 	{"no second request without deduplication", "internal/effect/claim.go", "todo.sends() && can.Deduplicates:", "todo.sends():", "internal/effect", ""},

@@ -840,6 +840,35 @@ func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
 	equal(b, b.last(job.DLQ, 1).Message.Memory.UnusedClaim, "", "the unused claim after the isolation")
 }
 
+// A hand-over forgets the claim that an attempt has taken back: to take it back again would cost each later delivery a
+// call. If the attempt leaves a claim of its own, the hand-over names that one.
+func TestAHandOverForgetsAClaimThatWasTakenBack(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		result job.Result
+		want   string
+	}{
+		{"a wait", job.Result{Verdict: job.Blocked, Until: t0.Add(time.Hour), Err: errors.New("later")}, ""},
+		{"a failed attempt", job.Result{Err: &job.Failure{Class: job.Transient, Err: errors.New("no")}}, ""},
+		{"an outage", job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}, ""},
+		{"another unused claim", job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable, UnusedClaim: true}, "second"},
+	} {
+		b := newBench(t)
+		own := ""
+		b.run = func(_ context.Context, d job.Delivery) job.Result {
+			own = d.Token
+			c.result.ClaimTakenBack = true
+			return c.result
+		}
+		b.one(b.back("m1", lanes.Move{Message: job.Message{Body: body("1"), Memory: job.Memory{MessageID: "m0", UnusedClaim: "first"}}}))
+		want := c.want
+		if want != "" {
+			want = own
+		}
+		equal(b, b.last(job.Recovery, 1).Message.Memory.UnusedClaim, want, "%s: the unused claim in the hand-over", c.name)
+	}
+}
+
 func TestAnOutageOfThreeDays(t *testing.T) {
 	for age, want := range map[time.Duration]job.Queue{72*time.Hour - time.Second: job.Recovery, 72 * time.Hour: job.DLQ} {
 		b := newBench(t)
