@@ -203,12 +203,11 @@ func (r *Runner) run(ctx context.Context, d job.Delivery, c Call) job.Result {
 			return res
 		}
 	}
+	if err := r.tooLate(ctx); err != nil {
+		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %w", err)}
+	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
 	if deadline, ok := ctx.Deadline(); ok {
-		// If the invocation's end cut the call short, its outcome would be unknown without need.
-		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
-			return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %v left, less than the call's timeout of %v", left, r.o.Timeout)}
-		}
 		until = deadline.Add(r.o.LeaseSkew)
 	}
 	e, err := r.o.Ledger.Claim(ctx, r.o.Rules, d, ledger.Lease{Until: until, ProviderKey: providerKey(r.o.Stack, d.Key), ExpiresAt: c.ExpiresAt})
@@ -219,16 +218,23 @@ func (r *Runner) run(ctx context.Context, d job.Delivery, c Call) job.Result {
 		}
 		return r.refused(d, err)
 	}
-	if deadline, ok := ctx.Deadline(); ok && todo.sends() {
-		// The claim may have taken long, such as by a dead connection. After a look-up the time is not checked again:
-		// a provider that looks up also tells how a call ended that was cut short.
-		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
-			return r.giveBack(ctx, d, job.Result{Verdict: job.Blocked, Until: r.o.Now(),
-				Err: fmt.Errorf("not sent: %v left after the claim, less than the call's timeout of %v", left, r.o.Timeout)})
-		}
+	if err := r.tooLate(ctx); err != nil && todo.sends() {
+		// The claim took long, such as by a dead connection. That is the ledger's trouble, so the hand-over counts it:
+		// claims that are always slow must not defer the job for ever.
+		return r.giveBack(ctx, d, job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not sent after a slow claim: %w: %w", ledger.ErrUnavailable, err)})
 	}
 	claimed := claim{r: r, d: d, c: c, e: e}
 	return claimed.run(ctx, todo)
+}
+
+// tooLate returns an error if less time is left than a call may take. If the invocation's end cut the call short, its
+// outcome would be unknown without need.
+func (r *Runner) tooLate(ctx context.Context) error {
+	deadline, ok := ctx.Deadline()
+	if left := deadline.Sub(r.o.Now()); ok && left < r.o.Timeout {
+		return fmt.Errorf("%v left, less than the call's timeout of %v", left, r.o.Timeout)
+	}
+	return nil
 }
 
 // plan decides by the clock and by the kind how the job goes on. ok is false when that cannot be decided now,

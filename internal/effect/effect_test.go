@@ -865,8 +865,11 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
 		res := d.run(ctx, "t1")
-		if res.Verdict != job.Blocked || len(d.provider.keys) != 0 {
-			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		if res.Verdict != job.Unconfirmed {
+			t.Errorf("verdict %v, want an unconfirmed one: %v", res.Verdict, res.Err)
+		}
+		if len(d.provider.keys) != 0 {
+			t.Errorf("sends %v", d.provider.keys)
 		}
 		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
 			t.Errorf("no call was made, but the entry is %+v", e)
@@ -1179,15 +1182,21 @@ func TestAnUnusedClaimIsTakenBackOnce(t *testing.T) {
 	})
 }
 
-// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. The job
-// waits, and no attempt is spent.
+// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. That is
+// the ledger's trouble: no attempt is spent, and the hand-over counts it.
 func TestAClaimThatLeavesTooLittleTimeForItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
 		d.book.setClock(func() time.Time { time.Sleep(budget - timeout + time.Second); return d.clock() }) // the claim is slow
 		res := d.deliver("t1")
-		if res.Verdict != job.Blocked || !res.Until.Equal(time.Now()) {
-			t.Errorf("result %+v, want a job that waits until now", res)
+		if res.Verdict != job.Unconfirmed {
+			t.Errorf("verdict %v, want an unconfirmed one: %v", res.Verdict, res.Err)
+		}
+		if !errors.Is(res.Err, ledger.ErrUnavailable) {
+			t.Errorf("%v, want it to be the ledger's trouble", res.Err)
+		}
+		if res.UnusedClaim {
+			t.Error("the hand-over names a claim that was taken back")
 		}
 		if len(d.provider.keys) != 0 {
 			t.Errorf("it was sent with too little time: %v", d.provider.keys)
