@@ -50,6 +50,11 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 		// The process stood still for so long that another delivery may hold the job by now.
 		return c.r.giveBack(ctx, c.d, job.Result{Verdict: job.Unconfirmed, Err: errors.New("not sent: the lease ended before the call")})
 	}
+	if err := c.r.tooLate(ctx); err != nil && !open {
+		// The look-up took long. It has proven that nothing was accepted, so the next attempt needs none. With an open call
+		// the outcome is unknown anyway, and the provider deduplicates: a call that is cut short makes nothing worse.
+		return notCalled(&job.Failure{Class: job.Transient, Err: fmt.Errorf("not sent after a slow look-up: %w", err)}, false)
+	}
 	call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
 	defer cancel()
 	id, err := c.c.Send(call, c.e.ProviderKey)

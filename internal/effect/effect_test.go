@@ -1130,6 +1130,66 @@ func TestAnUnusedClaimFreesNoOther(t *testing.T) {
 	})
 }
 
+// A look-up that proves that nothing was accepted, and leaves too little time for the call, ends the attempt before the
+// call: a call that is cut short has an unknown outcome. The proof stays, so the next attempt sends at once.
+func TestALookupThatLeavesTooLittleTimeForTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, settles)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(settle + budget + 2*skew)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(timeout - time.Second)
+			return "", effect.ErrNoRequest
+		}
+		d.book.setClock(func() time.Time { time.Sleep(budget - 2*timeout + 2*time.Second); return d.clock() }) // the claim leaves less than two calls
+		res := d.deliver("t2")
+		d.book.setClock(d.clock)
+		if got := class(t, res); got != job.Transient {
+			t.Errorf("class %s, want %s", got, job.Transient)
+		}
+		if n := len(d.provider.keys); n != 1 {
+			t.Errorf("%d sends, want the first one only", n)
+		}
+		if d.book.get().Unresolved {
+			t.Error("the proof is lost: the entry is unresolved")
+		}
+		if got := d.book.get().Status; got != ledger.Pending {
+			t.Errorf("status %s, want %s", got, ledger.Pending)
+		}
+		time.Sleep(time.Minute)
+		if res := d.deliver("t3"); res.Verdict != job.Committed {
+			t.Errorf("the next attempt: %+v", res)
+		}
+		if d.provider.lookups != 1 {
+			t.Errorf("%d look-ups, want 1", d.provider.lookups)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// If the provider deduplicates and the look-up proves nothing, the call is made with what time is left: the outcome is
+// unknown already, and a second request cannot have a second effect.
+func TestALookupThatIsNoProofLeavesTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(time.Minute)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(timeout - time.Second)
+			return "", effect.ErrNoRequest
+		}
+		d.book.setClock(func() time.Time { time.Sleep(budget - 2*timeout + 2*time.Second); return d.clock() })
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
 // Only a delivery that has taken the unused claim back says so, also if its job goes on to wait, or ends without a claim.
 func TestAnUnusedClaimIsTakenBackOnce(t *testing.T) {
 	for name, c := range map[string]struct {

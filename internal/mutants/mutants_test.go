@@ -66,6 +66,7 @@ var table = []mutant{
 	{"the margin before a claim", "internal/effect/effect.go", "if err := r.tooLate(ctx); err != nil {\n\t\treturn job.Result{", "if err := r.tooLate(ctx); err != nil && false {\n\t\treturn job.Result{", "internal/effect", ""},
 	{"the margin before a call", "internal/effect/effect.go", "err != nil && todo.sends() {", "err != nil && false {", "internal/effect", ""},
 	{"a claim that nobody could take back is handed on", "internal/effect/effect.go", "UnusedClaim: true, ", "", "internal/effect", ""},
+	{"the margin after a look-up", "internal/effect/claim.go", "err != nil && !open {", "err != nil && false {", "internal/effect", ""},
 	{"a claim that was taken back is forgotten", "internal/worker/decide.go", "case res.ClaimTakenBack:\n\t\t\ts.Memory.UnusedClaim = \"\"\n", "", "internal/worker", "HandOver"},
 	{"a hand-over frees only the claim that it names", "internal/effect/effect.go", "r.o.Rules.Release(e, owner)", "r.o.Rules.Release(e, e.Owner)", "internal/effect", ""},
 	{"the provider's memory has an end", "internal/effect/claim.go", "case !remembered:", "case !remembered && false:", "internal/effect", ""},
