@@ -176,9 +176,7 @@ func TestAGroupsAttemptEnds(t *testing.T) {
 			t.Errorf("it took %v, want %v", took, b.Rules.Retry.AttemptTime)
 		}
 		for i := range 2 {
-			if m := b.wires.sent[job.Recovery][i].Message.Memory; m.Attempt != 1 {
-				t.Errorf("job %d: %+v", i, m)
-			}
+			equal(t, b.wires.sent[job.Recovery][i].Message.Memory.Attempt, 1, "the attempt of job %d", i)
 		}
 	})
 }

@@ -217,9 +217,7 @@ func TestCopiesOfAJobMeetOneSchedule(t *testing.T) {
 		for i := range 10 {
 			records = append(records, b.record(fmt.Sprint("m", batch, "-", i), due(year)))
 		}
-		if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
-			t.Fatalf("failed %v, %v", failed, err)
-		}
+		b.all(records...)
 	}
 	s.only(t)
 	if s.asked != 1000 {
@@ -275,9 +273,10 @@ func TestALateFiringIsADuplicate(t *testing.T) {
 		if b.ledger.entries["test/1"].Status == ledger.Pending {
 			t.Errorf("%s: the firing opened the entry again", name)
 		}
-		if b.ran.Load() > ran+1 || !strings.Contains(b.out.String(), `"duplicate":true`) {
-			t.Errorf("%s: the firing was no duplicate:\n%s", name, b.out.String())
+		if n := b.ran.Load() - ran; n > 1 {
+			t.Errorf("%s: the firing ran the job %d times", name, n)
 		}
+		contains(t, b.out.String(), `"duplicate":true`, "%s: the log of the firing", name)
 	}
 }
 
@@ -328,8 +327,12 @@ func TestAJobAYearAhead(t *testing.T) {
 				t.Errorf("%d schedules were made, want one", s.created)
 			}
 			// The first, the early firing, the run; and one more for the crash.
-			if want := 3; deliveries > want+1 || name == "no crash" && deliveries != want {
-				t.Errorf("%d deliveries, want %d", deliveries, want)
+			most := 4
+			if name == "no crash" {
+				most = 3
+			}
+			if deliveries < 3 || deliveries > most {
+				t.Errorf("%d deliveries, want 3 to %d", deliveries, most)
 			}
 		})
 	}
