@@ -1,7 +1,7 @@
 // Package effect makes effects outside the database happen once, such as an e-mail that a provider
 // sends. No transaction covers the ledger and the provider.
 //
-// The provider may accept a request whose answer gets lost, and the worker may die or outlive its lease.
+// A provider's answer may get lost after it has accepted the request, and the worker may die or outlive its lease.
 // So a job is claimed before the call, under a key for the provider that never changes. A claim that
 // finds a call without a recorded outcome looks the request up before anything else.
 //
@@ -183,7 +183,7 @@ var errUnsettled = errors.New("entry is not settled")
 func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	unused := d.Memory.UnusedClaim
 	if unused != "" {
-		// Nobody who can only send knows the owner token of a claim that is in use.
+		// A forged token frees nothing: a sender cannot know the owner token of a claim that is in use.
 		if err := r.release(ctx, d, unused); err != nil {
 			return ledger.ResultOf(err, d.Token, r.o.Now())
 		}
@@ -213,7 +213,7 @@ func (r *Runner) run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	e, err := r.o.Ledger.Claim(ctx, r.o.Rules, d, ledger.Lease{Until: until, ProviderKey: providerKey(r.o.Stack, d.Key), ExpiresAt: c.ExpiresAt})
 	if err != nil {
 		if errors.Is(err, ledger.ErrUnavailable) {
-			// It may have been written, and only its answer is lost.
+			// The claim may be written, and only the answer lost.
 			return r.giveBack(ctx, d, r.refused(d, err))
 		}
 		return r.refused(d, err)
@@ -237,8 +237,8 @@ func (r *Runner) tooLate(ctx context.Context) error {
 	return nil
 }
 
-// plan decides by the clock and by the kind how the job goes on. ok is false when that cannot be decided now,
-// such as when the kind's own table is in trouble. Then the result is the attempt's.
+// plan decides by the clock and by the kind how the job goes on. ok is false if it cannot decide now, such as when the
+// kind's own table does not answer. Then res is the result of the attempt.
 func (r *Runner) plan(ctx context.Context, d job.Delivery, c Call) (todo plan, res job.Result, ok bool) {
 	if r.late(c) {
 		return expired, res, true
@@ -265,7 +265,7 @@ func (r *Runner) late(c Call) bool { return !c.ExpiresAt.IsZero() && !r.o.Now().
 // say that a call may have been made. settle returns false when the entry already says so.
 func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job.Result, settled bool) {
 	e, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
-		// A final entry of another payload is not this job's end.
+		// If the final entry has another payload, another job has ended, and not this one.
 		if err := e.Conflict(d.Digest); err != nil {
 			return e, err
 		}
@@ -297,8 +297,8 @@ func (r *Runner) giveBack(ctx context.Context, d job.Delivery, res job.Result) j
 	return res
 }
 
-// release takes back the claim of an owner who made no call under it and never will. Otherwise its mark would stand for
-// a call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
+// release takes back a claim under which no call was made and none will be. Otherwise the claim's mark would stand for a
+// call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
 func (r *Runner) release(ctx context.Context, d job.Delivery, owner string) error {
 	ctx, cancel := finishing(ctx)
 	defer cancel()

@@ -877,7 +877,7 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 	})
 }
 
-// It stands still in its look-up: it does not call, and the mark of the earlier call stays.
+// The worker stands still in its look-up: it does not call, and the mark of the earlier call stays.
 func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -901,7 +901,7 @@ func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
 
 // The owner outlives its lease, and another delivery takes over and completes. Then the answer to the first one
 // arrives.
-func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
+func TestADeliveryThatLostItsLeaseLeavesEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		release := make(chan struct{})
@@ -1061,8 +1061,8 @@ func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
 	})
 }
 
-// unused lets the delivery t1 claim the job, whose answer is lost, and the ledger stay away: the claim cannot be taken
-// back.
+// unused lets the delivery t1 claim the job. The answer is lost, and then the ledger fails, so that the claim cannot be
+// taken back.
 func (d *desk) unused() {
 	d.Helper()
 	d.book.lose = 1
@@ -1076,7 +1076,7 @@ func (d *desk) unused() {
 	}
 }
 
-// The claim's answer is lost and the ledger stays away. The hand-over names the claim, under which no call was made, and
+// The claim's answer is lost, and then the ledger fails. The hand-over names the claim, under which no call was made, and
 // the next delivery sends, without a person's decision and before the lease is over.
 func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1088,7 +1088,7 @@ func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 		d.memory.UnusedClaim = "t1"
 		d.book.trouble = ledger.ErrUnavailable
 		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed || res.UnusedClaim {
-			t.Errorf("while the ledger is away: %+v, want an unconfirmed result without a claim", res)
+			t.Errorf("while the ledger fails: %+v, want an unconfirmed result without a claim", res)
 		}
 		d.book.trouble = nil
 		if res := d.deliver("t3"); res.Verdict != job.Committed {
@@ -1233,7 +1233,7 @@ func TestAnUnusedClaimIsTakenBackOnce(t *testing.T) {
 		d.memory.UnusedClaim = "t1"
 		d.book.trouble = ledger.ErrUnavailable
 		if d.deliver("t2").ClaimTakenBack {
-			t.Error("the ledger was away, and the claim counts as taken back")
+			t.Error("the ledger failed, and the claim counts as taken back")
 		}
 		d.book.trouble, d.memory.UnusedClaim = nil, ""
 		if d.deliver("t3").ClaimTakenBack {

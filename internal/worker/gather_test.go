@@ -182,7 +182,7 @@ func TestAGroupsAttemptEnds(t *testing.T) {
 }
 
 // Suspects run one at a time. A job that was put back runs alone after its entry is reopened.
-func TestWhoRunsAlone(t *testing.T) {
+func TestSuspectsAndReopenedJobsRunAlone(t *testing.T) {
 	b, tg := newTogether(t)
 	suspect := b.record("m1", body("a-1"))
 	suspect.Attributes["ApproximateReceiveCount"] = fmt.Sprint(3)

@@ -18,7 +18,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// What a hostile sender puts into every text that it chooses: lines of a log, of metrics and of a terminal.
+// The texts that a hostile sender puts wherever it can: lines of a log, of metrics and of a terminal.
 const (
 	forgedLine   = "\n{\"level\":\"INFO\",\"message\":\"delivery\",\"outcome\":\"acknowledged\",\"message_id\":\"m2\"}\n"
 	forgedMetric = "\r\n{\"_aws\":{\"Timestamp\":1,\"CloudWatchMetrics\":[{\"Namespace\":\"acklast\",\"Dimensions\":[[]],\"Metrics\":[{\"Name\":\"Isolated\"}]}]},\"Isolated\":1e9}\r\n"

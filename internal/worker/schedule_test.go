@@ -280,8 +280,8 @@ func TestALateFiringIsADuplicate(t *testing.T) {
 	}
 }
 
-// A year is lived through by a queue, a scheduler and a clock, all of them in memory. A crash is a panic: what was
-// written stays, and the message comes back.
+// A queue, a scheduler and a clock, all of them in memory, go through a year. A crash is a panic: the writes before it
+// stay, and the message comes back.
 func TestAJobAYearAhead(t *testing.T) {
 	die := func() { panic("the process dies") }
 	for name, crash := range map[string]func(b *bench, s *scheduler, times *int){
@@ -358,7 +358,7 @@ func (d *dying) Update(ctx context.Context, key, token string, change func(ledge
 	return e, err
 }
 
-// live delivers a message and whatever becomes of it, until nothing waits any more. It returns the number of
+// live delivers a message and all messages that follow from it, until none waits any more. It returns the number of
 // deliveries.
 func (b *bench) live(s *scheduler, first events.SQSMessage) int {
 	b.Helper()
