@@ -30,10 +30,14 @@ type outage struct {
 	*memdb.DB
 	now    time.Time
 	down   bool
+	slow   time.Duration // of each claim
 	paused []string
 	sent   []lanes.Move
+	to     job.Queue // of the last move
 	out    bytes.Buffer
 	worker *worker.Handler
+	// subscriptions is the table that reminders are checked against.
+	subscriptions *reminder.Subscriptions
 }
 
 func newOutage(t *testing.T) *outage {
@@ -43,6 +47,7 @@ func newOutage(t *testing.T) *outage {
 	for _, table := range names.Tables() {
 		o.CreateTable(table.Name, table.PartitionKey, table.SortKey)
 	}
+	o.CreateTable(names.Table("subscriptions"), "subscription_id", "")
 	services := acklast.NewServices(aws.Config{
 		Region: "us-east-1", BaseEndpoint: aws.String("http://memory.invalid"), HTTPClient: o, Retryer: func() aws.Retryer { return aws.NopRetryer{} },
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -52,6 +57,7 @@ func newOutage(t *testing.T) *outage {
 	services.Getenv = func(name string) string {
 		return map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://provider.invalid"}[name]
 	}
+	o.subscriptions = reminder.NewSubscriptions(services.DynamoDB, names.Table("subscriptions"))
 	kind, err := acklast.Running(t.Context(), reminder.Kind(), services)
 	if err != nil {
 		t.Fatal(err)
@@ -74,14 +80,17 @@ func (o *outage) Do(r *http.Request) (*http.Response, error) {
 	if o.down {
 		return nil, errors.New("no connection")
 	}
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
+		o.now = o.now.Add(o.slow)
+	}
 	return o.DB.Do(r)
 }
 
 func (o *outage) Revoked(context.Context, string) (bool, error) { return false, nil }
 func (o *outage) Paused(context.Context) ([]string, error)      { return o.paused, nil }
 
-func (o *outage) Send(_ context.Context, _ job.Queue, moves []lanes.Move) []error {
-	o.sent = append(o.sent, moves...)
+func (o *outage) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error {
+	o.sent, o.to = append(o.sent, moves...), to
 	return make([]error, len(moves))
 }
 func (o *outage) Backoff(context.Context, job.Queue, []lanes.Backoff) error { return nil }
@@ -91,6 +100,16 @@ func (o *outage) Delete(_ context.Context, _ job.Queue, all []job.Message) []err
 
 // deliver delivers a message, and returns it as the worker moved it; nil if it was acknowledged.
 func (o *outage) deliver(m *job.Message) *job.Message {
+	o.Helper()
+	move, _ := o.moved(m)
+	if move == nil {
+		return nil
+	}
+	return &move.Message
+}
+
+// moved is deliver, and says how the message was moved, and where to.
+func (o *outage) moved(m *job.Message) (*lanes.Move, job.Queue) {
 	o.Helper()
 	o.sent = nil
 	o.out.Reset()
@@ -107,9 +126,55 @@ func (o *outage) deliver(m *job.Message) *job.Message {
 		o.Fatalf("left: %v\n%s", err, o.out.String())
 	}
 	if len(o.sent) == 0 {
-		return nil
+		return nil, ""
 	}
-	return &o.sent[0].Message
+	return &o.sent[0], o.to
+}
+
+// A ledger whose claims always leave too little time for the call is in trouble. A job that never expires goes to the DLQ
+// after three days of that, with few deliveries, and nothing is sent.
+func TestClaimsThatAreAlwaysSlow(t *testing.T) {
+	o := newOutage(t)
+	p := reminder.Payload{
+		ReminderID: "rem-1", SubscriptionID: "sub-1", Channel: reminder.Email, Template: "renewal", TemplateVersion: "1",
+		Recipient: "customer-1", Plan: "pro", RenewsAt: o.now.AddDate(1, 0, 0), ExpiresAt: o.now.AddDate(1, 0, 0),
+	}
+	body, err := p.Job(time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}); err != nil {
+		t.Fatal(err)
+	}
+	begun := o.now
+	o.slow = 2 * time.Second
+	m, deliveries := &job.Message{Body: body}, 0
+	for {
+		deliveries++
+		if deliveries > 400 {
+			t.Fatalf("still deferred after %d deliveries and %v:\n%s", deliveries, o.now.Sub(begun), o.out.String())
+		}
+		move, to := o.moved(m)
+		if move == nil {
+			t.Fatalf("it ended:\n%s", o.out.String())
+		}
+		if m = &move.Message; to == job.DLQ {
+			break
+		}
+		o.now = o.now.Add(move.Delay)
+	}
+	if m.Memory.Cause != job.CauseTime {
+		t.Errorf("cause %q, want %q", m.Memory.Cause, job.CauseTime)
+	}
+	if took := o.now.Sub(begun).Round(time.Hour); took != 72*time.Hour {
+		t.Errorf("on the DLQ after %v, want 72h", took)
+	}
+	if m.Memory.Attempt != 0 {
+		t.Errorf("%d attempts were spent", m.Memory.Attempt)
+	}
+	if m.Memory.UnusedClaim != "" {
+		t.Errorf("the message names the claim %q", m.Memory.UnusedClaim)
+	}
 }
 
 // A reminder that expires is counted apart if an outage of the ledger held it back, also if it waited for another

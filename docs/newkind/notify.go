@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -77,10 +78,10 @@ func (p partners) send(ctx context.Context, key string, n Notice) (string, error
 		return got.ID, nil
 	case status == http.StatusGone && got.Error == "partner_left":
 		return "", acklast.Declined("partner left")
-	case status == http.StatusTooManyRequests && got.Error != "":
-		return "", acklast.Unsent(acklast.Throttled(fmt.Errorf("partners' service: %s", got.Error), 0))
-	case status == http.StatusUnprocessableEntity && got.Error != "":
-		return "", acklast.Unsent(acklast.Rejected("partners' service: %s", got.Error))
+	case status == http.StatusTooManyRequests && got.Error == "rate_limited":
+		return "", acklast.Unsent(acklast.Throttled(errors.New("partners' service: too many notices"), 0))
+	case status == http.StatusUnprocessableEntity && got.Error == "unknown_partner":
+		return "", acklast.Unsent(acklast.Rejected("partners' service: unknown partner"))
 	}
 	return "", acklast.Transient(fmt.Errorf("partners' service answered %d", status))
 }

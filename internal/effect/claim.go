@@ -10,8 +10,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// completeGrace is how long the end of a claim may still be written after the attempt's time is over. A known
-// acceptance, or the fact that no call was made, must not be lost.
+// completeGrace is the time in which the end of a claim may still be written after the attempt's time is over. It must
+// not be lost that the provider accepted the request, or that no call was made.
 const completeGrace = time.Second
 
 // claim is a delivery that holds its job.
@@ -30,7 +30,7 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 			return res
 		}
 	}
-	// From here on the job's expiry is not checked again: reconcile allows an end without a call only by this plan.
+	// Do not check the expiry again after this: reconcile allows an end without a call for this plan only.
 	if todo.sends() && c.r.late(c.c) {
 		todo = expired
 	}
@@ -49,6 +49,11 @@ func (c *claim) run(ctx context.Context, todo plan) job.Result {
 	case !c.r.o.Now().Before(c.e.LeaseUntil):
 		// The process stood still for so long that another delivery may hold the job by now.
 		return c.r.giveBack(ctx, c.d, job.Result{Verdict: job.Unconfirmed, Err: errors.New("not sent: the lease ended before the call")})
+	}
+	if err := c.r.tooLate(ctx); err != nil && !open {
+		// The look-up took long. It has proven that nothing was accepted, so the next attempt needs none. If a call is open,
+		// the outcome is unknown anyway, and the provider deduplicates: a call that is cut short does no harm.
+		return notCalled(&job.Failure{Class: job.Transient, Err: fmt.Errorf("not sent after a slow look-up: %w", err)}, false)
 	}
 	call, cancel := context.WithTimeout(ctx, c.r.o.Timeout)
 	defer cancel()
@@ -85,7 +90,7 @@ func (c *claim) lookUp(ctx context.Context) (res job.Result, over bool) {
 }
 
 // reconcile decides how a job with an open call goes on. If the provider looks up, it has just said that it knows of
-// no request. asked is the time before it was asked. over is false in three cases: the earlier requests are proven not
+// no request. asked is the time just before the look-up. over is false in three cases: the earlier requests are proven not
 // to be accepted, ever; the plan failed, which ends nothing; or sending again under the same key cannot have a second
 // effect.
 func (c *claim) reconcile(ctx context.Context, todo plan, asked time.Time) (res job.Result, proven, over bool) {

@@ -1,7 +1,7 @@
 // Package effect makes effects outside the database happen once, such as an e-mail that a provider
 // sends. No transaction covers the ledger and the provider.
 //
-// The provider may accept a request whose answer gets lost, and the worker may die or outlive its lease.
+// A provider's answer may get lost after it has accepted the request, and the worker may die or outlive its lease.
 // So a job is claimed before the call, under a key for the provider that never changes. A claim that
 // finds a call without a recorded outcome looks the request up before anything else.
 //
@@ -174,12 +174,26 @@ var errUnsettled = errors.New("entry is not settled")
 // Run makes one attempt. The kind's plan is asked before the claim: between the claim and the call a
 // crash costs a look-up, or a person's time, so nothing else happens there.
 //
+//	the memory's unused claim     ──taken back
 //	plan: expired? wanted?        ──ends here──▶ Finish, unless the entry is unsettled
 //	claim                         ──refused────▶ duplicate, deferred, isolated
 //	unresolved before? look up    ──accepted───▶ complete      ──nobody can tell──▶ ambiguous
 //	                              ──may still arrive──▶ waits  ──proven absent────▶ as if there were no earlier call
 //	call                          ──accepted───▶ complete      ──failed──▶ retried by the worker
 func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
+	unused := d.Memory.UnusedClaim
+	if unused != "" {
+		// A forged token frees nothing: a sender cannot know the owner token of a claim that is in use.
+		if err := r.release(ctx, d, unused); err != nil {
+			return ledger.ResultOf(err, d.Token, r.o.Now())
+		}
+	}
+	res := r.run(ctx, d, c)
+	res.ClaimTakenBack = unused != ""
+	return res
+}
+
+func (r *Runner) run(ctx context.Context, d job.Delivery, c Call) job.Result {
 	todo, res, ok := r.plan(ctx, d, c)
 	if !ok {
 		return res
@@ -189,42 +203,42 @@ func (r *Runner) Run(ctx context.Context, d job.Delivery, c Call) job.Result {
 			return res
 		}
 	}
-	if unused := d.Memory.UnusedClaim; unused != "" {
-		// Nobody who can only send knows the owner token of a claim that is in use.
-		if err := r.release(ctx, d, unused); err != nil {
-			return ledger.ResultOf(err, d.Token, r.o.Now())
-		}
+	if err := r.tooLate(ctx); err != nil {
+		return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %w", err)}
 	}
 	until := r.o.Now().Add(2*r.o.Timeout + r.o.LeaseSkew)
 	if deadline, ok := ctx.Deadline(); ok {
-		// If the invocation's end cut the call short, its outcome would be unknown without need.
-		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
-			return job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not claimed: %v left, less than the call's timeout of %v", left, r.o.Timeout)}
-		}
 		until = deadline.Add(r.o.LeaseSkew)
 	}
 	e, err := r.o.Ledger.Claim(ctx, r.o.Rules, d, ledger.Lease{Until: until, ProviderKey: providerKey(r.o.Stack, d.Key), ExpiresAt: c.ExpiresAt})
 	if err != nil {
 		if errors.Is(err, ledger.ErrUnavailable) {
-			// It may have been written, and only its answer is lost.
+			// The claim may be written, and only the answer lost.
 			return r.giveBack(ctx, d, r.refused(d, err))
 		}
 		return r.refused(d, err)
 	}
-	if deadline, ok := ctx.Deadline(); ok && todo.sends() {
-		// The claim may have taken long, such as by a dead connection. After a look-up the time is not checked again:
-		// a provider that looks up also tells how a call ended that was cut short.
-		if left := deadline.Sub(r.o.Now()); left < r.o.Timeout {
-			return r.giveBack(ctx, d, job.Result{Verdict: job.Blocked, Until: r.o.Now(),
-				Err: fmt.Errorf("not sent: %v left after the claim, less than the call's timeout of %v", left, r.o.Timeout)})
-		}
+	if err := r.tooLate(ctx); err != nil && todo.sends() {
+		// The claim took long, such as by a dead connection. That is the ledger's trouble, so the hand-over counts it:
+		// claims that are always slow must not defer the job for ever.
+		return r.giveBack(ctx, d, job.Result{Verdict: job.Unconfirmed, Err: fmt.Errorf("not sent after a slow claim: %w: %w", ledger.ErrUnavailable, err)})
 	}
 	claimed := claim{r: r, d: d, c: c, e: e}
 	return claimed.run(ctx, todo)
 }
 
-// plan decides by the clock and by the kind how the job goes on. ok is false when that cannot be decided now,
-// such as when the kind's own table is in trouble. Then the result is the attempt's.
+// tooLate returns an error if less time is left than a call may take. If the invocation's end cut the call short, its
+// outcome would be unknown without need.
+func (r *Runner) tooLate(ctx context.Context) error {
+	deadline, ok := ctx.Deadline()
+	if left := deadline.Sub(r.o.Now()); ok && left < r.o.Timeout {
+		return fmt.Errorf("%v left, less than the call's timeout of %v", left, r.o.Timeout)
+	}
+	return nil
+}
+
+// plan decides by the clock and by the kind how the job goes on. ok is false if it cannot decide now, such as when the
+// kind's own table does not answer. Then res is the result of the attempt.
 func (r *Runner) plan(ctx context.Context, d job.Delivery, c Call) (todo plan, res job.Result, ok bool) {
 	if r.late(c) {
 		return expired, res, true
@@ -251,7 +265,7 @@ func (r *Runner) late(c Call) bool { return !c.ExpiresAt.IsZero() && !r.o.Now().
 // say that a call may have been made. settle returns false when the entry already says so.
 func (r *Runner) settle(ctx context.Context, d job.Delivery, todo plan) (res job.Result, settled bool) {
 	e, err := r.o.Ledger.Update(ctx, d.Key, d.Token, func(e ledger.Entry) (ledger.Entry, error) {
-		// A final entry of another payload is not this job's end.
+		// If the final entry has another payload, another job has ended, and not this one.
 		if err := e.Conflict(d.Digest); err != nil {
 			return e, err
 		}
@@ -283,8 +297,8 @@ func (r *Runner) giveBack(ctx context.Context, d job.Delivery, res job.Result) j
 	return res
 }
 
-// release takes back the claim of an owner who made no call under it and never will. Otherwise its mark would stand for
-// a call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
+// release takes back a claim under which no call was made and none will be. Otherwise the claim's mark would stand for a
+// call of unknown outcome. If release fails, the mark stays, and nothing worse happens.
 func (r *Runner) release(ctx context.Context, d job.Delivery, owner string) error {
 	ctx, cancel := finishing(ctx)
 	defer cancel()

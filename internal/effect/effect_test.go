@@ -865,8 +865,11 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
 		res := d.run(ctx, "t1")
-		if res.Verdict != job.Blocked || len(d.provider.keys) != 0 {
-			t.Errorf("result %+v, sends %v", res, d.provider.keys)
+		if res.Verdict != job.Unconfirmed {
+			t.Errorf("verdict %v, want an unconfirmed one: %v", res.Verdict, res.Err)
+		}
+		if len(d.provider.keys) != 0 {
+			t.Errorf("sends %v", d.provider.keys)
 		}
 		if e := d.book.get(); e.Unresolved || e.Status != ledger.Pending {
 			t.Errorf("no call was made, but the entry is %+v", e)
@@ -874,7 +877,7 @@ func TestAStoppedWorkerDoesNotCall(t *testing.T) {
 	})
 }
 
-// It stands still in its look-up: it does not call, and the mark of the earlier call stays.
+// The worker stands still in its look-up: it does not call, and the mark of the earlier call stays.
 func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
@@ -898,7 +901,7 @@ func TestAWorkerThatStoppedInItsLookupDoesNotCall(t *testing.T) {
 
 // The owner outlives its lease, and another delivery takes over and completes. Then the answer to the first one
 // arrives.
-func TestWhoLostTheLeaseLeavesEvidence(t *testing.T) {
+func TestADeliveryThatLostItsLeaseLeavesEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, all)
 		release := make(chan struct{})
@@ -1058,8 +1061,8 @@ func TestALostAnswerToTheClaimIsNotAmbiguous(t *testing.T) {
 	})
 }
 
-// unused lets the delivery t1 claim the job, whose answer is lost, and the ledger stay away: the claim cannot be taken
-// back.
+// unused lets the delivery t1 claim the job. The answer is lost, and then the ledger fails, so that the claim cannot be
+// taken back.
 func (d *desk) unused() {
 	d.Helper()
 	d.book.lose = 1
@@ -1073,7 +1076,7 @@ func (d *desk) unused() {
 	}
 }
 
-// The claim's answer is lost and the ledger stays away. The hand-over names the claim, under which no call was made, and
+// The claim's answer is lost, and then the ledger fails. The hand-over names the claim, under which no call was made, and
 // the next delivery sends, without a person's decision and before the lease is over.
 func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1085,7 +1088,7 @@ func TestALostAnswerToTheClaimInAnOutage(t *testing.T) {
 		d.memory.UnusedClaim = "t1"
 		d.book.trouble = ledger.ErrUnavailable
 		if res := d.deliver("t2"); res.Verdict != job.Unconfirmed || res.UnusedClaim {
-			t.Errorf("while the ledger is away: %+v, want an unconfirmed result without a claim", res)
+			t.Errorf("while the ledger fails: %+v, want an unconfirmed result without a claim", res)
 		}
 		d.book.trouble = nil
 		if res := d.deliver("t3"); res.Verdict != job.Committed {
@@ -1127,15 +1130,133 @@ func TestAnUnusedClaimFreesNoOther(t *testing.T) {
 	})
 }
 
-// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. The job
-// waits, and no attempt is spent.
+// A look-up that proves that nothing was accepted, and leaves too little time for the call, ends the attempt before the
+// call: a call that is cut short has an unknown outcome. The proof stays, so the next attempt sends at once.
+func TestALookupThatLeavesTooLittleTimeForTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, settles)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(settle + budget + 2*skew)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(timeout - time.Second)
+			return "", effect.ErrNoRequest
+		}
+		d.book.setClock(func() time.Time { time.Sleep(budget - 2*timeout + 2*time.Second); return d.clock() }) // the claim leaves less than two calls
+		res := d.deliver("t2")
+		d.book.setClock(d.clock)
+		if got := class(t, res); got != job.Transient {
+			t.Errorf("class %s, want %s", got, job.Transient)
+		}
+		if n := len(d.provider.keys); n != 1 {
+			t.Errorf("%d sends, want the first one only", n)
+		}
+		if d.book.get().Unresolved {
+			t.Error("the proof is lost: the entry is unresolved")
+		}
+		if got := d.book.get().Status; got != ledger.Pending {
+			t.Errorf("status %s, want %s", got, ledger.Pending)
+		}
+		time.Sleep(time.Minute)
+		if res := d.deliver("t3"); res.Verdict != job.Committed {
+			t.Errorf("the next attempt: %+v", res)
+		}
+		if d.provider.lookups != 1 {
+			t.Errorf("%d look-ups, want 1", d.provider.lookups)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// If the provider deduplicates and the look-up proves nothing, the call is made with what time is left: the outcome is
+// unknown already, and a second request cannot have a second effect.
+func TestALookupThatIsNoProofLeavesTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, all)
+		d.provider.send = stuck
+		d.deliver("t1")
+		d.provider.send = nil
+		time.Sleep(time.Minute)
+		d.provider.lookup = func(context.Context, *stub) (string, error) {
+			time.Sleep(timeout - time.Second)
+			return "", effect.ErrNoRequest
+		}
+		d.book.setClock(func() time.Time { time.Sleep(budget - 2*timeout + 2*time.Second); return d.clock() })
+		if res := d.deliver("t2"); res.Verdict != job.Committed {
+			t.Errorf("result %+v", res)
+		}
+		d.want(ledger.Done, effect.Sent, 1)
+	})
+}
+
+// Only a delivery that has taken the unused claim back says so, also if its job goes on to wait, or ends without a claim.
+func TestAnUnusedClaimIsTakenBackOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*desk)
+		verdict job.Verdict
+		calls   string
+	}{
+		"sent":            {func(*desk) {}, job.Committed, "[Update Claim Update]"},
+		"no subscription": {func(d *desk) { d.planErr = errors.New("not found") }, job.Failed, "[Update Update Update]"},
+		"no table":        {func(d *desk) { d.planErr = ledger.ErrUnavailable }, job.Unconfirmed, "[Update]"},
+		"expired":         {func(d *desk) { d.expiresAt = d.begun }, job.Committed, "[Update Update]"},
+		"throttled": {func(d *desk) {
+			d.provider.send = func(context.Context, *stub) (string, error) {
+				return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, Err: errors.New("429")}}
+			}
+		}, job.Failed, "[Update Claim Update]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, effect.Abilities{})
+				d.unused()
+				d.memory.UnusedClaim = "t1"
+				d.book.calls = nil
+				c.prepare(d)
+				res := d.deliver("t2")
+				if res.Verdict != c.verdict {
+					t.Errorf("verdict %v, want %v: %v", res.Verdict, c.verdict, res.Err)
+				}
+				if !res.ClaimTakenBack {
+					t.Error("it does not say that the claim no longer stands")
+				}
+				if got := fmt.Sprint(d.book.calls); got != c.calls {
+					t.Errorf("ledger calls %s, want %s", got, c.calls)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, effect.Abilities{})
+		d.unused()
+		d.memory.UnusedClaim = "t1"
+		d.book.trouble = ledger.ErrUnavailable
+		if d.deliver("t2").ClaimTakenBack {
+			t.Error("the ledger failed, and the claim counts as taken back")
+		}
+		d.book.trouble, d.memory.UnusedClaim = nil, ""
+		if d.deliver("t3").ClaimTakenBack {
+			t.Error("a delivery without an unused claim says that one was taken back")
+		}
+	})
+}
+
+// A claim that left too little time for the call is taken back: a call that is cut short has an unknown outcome. That is
+// the ledger's trouble: no attempt is spent, and the hand-over counts it.
 func TestAClaimThatLeavesTooLittleTimeForItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, effect.Abilities{})
 		d.book.setClock(func() time.Time { time.Sleep(budget - timeout + time.Second); return d.clock() }) // the claim is slow
 		res := d.deliver("t1")
-		if res.Verdict != job.Blocked || !res.Until.Equal(time.Now()) {
-			t.Errorf("result %+v, want a job that waits until now", res)
+		if res.Verdict != job.Unconfirmed {
+			t.Errorf("verdict %v, want an unconfirmed one: %v", res.Verdict, res.Err)
+		}
+		if !errors.Is(res.Err, ledger.ErrUnavailable) {
+			t.Errorf("%v, want it to be the ledger's trouble", res.Err)
+		}
+		if res.UnusedClaim {
+			t.Error("the hand-over names a claim that was taken back")
 		}
 		if len(d.provider.keys) != 0 {
 			t.Errorf("it was sent with too little time: %v", d.provider.keys)

@@ -212,7 +212,7 @@ func (w *world) declined() bool {
 
 func (w *world) remembers() bool { return w.now.Before(w.acceptedAt.Add(w.can.KeyWindow)) }
 
-// accept is called for each request that reaches the provider. This is the count that matters.
+// accept is called for each request that reaches the provider. It counts the acceptances.
 func (w *world) accept() {
 	if w.can.Deduplicates && w.accepted > 0 && w.remembers() {
 		w.steps["deduplicated"]++
@@ -368,8 +368,8 @@ func (w *world) decide(drop bool) {
 	w.steps["decided "+string(what)]++
 }
 
-// latest is when a request arrives at the latest whose call ends at a time: its settle time later. A call ends with
-// the task's invocation, even if the task stands still then.
+// latest is the latest time at which a request can arrive whose call ends at the given time: one settle time later. A
+// call ends with the task's invocation, even if the task stands still then.
 func (k *task) latest(ended time.Time) time.Time {
 	if end := k.ends.Add(skew); end.Before(ended) {
 		ended = end

@@ -33,8 +33,7 @@ func OneRequest(client HTTPClient, req *http.Request) (*http.Response, error) {
 	// The transport repeats a POST that has an idempotency key by itself when a reused connection breaks,
 	// and a client follows a redirect with the same body. Without GetBody neither can.
 	req.GetBody = nil
-	// If a transport reports nothing to the trace, nothing is known. net/http's own transport reports every
-	// connection.
+	// A transport that reports nothing to the trace proves nothing. net/http's own transport reports every connection.
 	reports := false
 	if c, ok := client.(*http.Client); ok {
 		once := *c

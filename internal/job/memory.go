@@ -49,7 +49,7 @@ type Memory struct {
 	Outages    int       `json:"outages,omitzero"`
 	OutageFrom time.Time `json:"outageFrom,omitzero"`
 	// UnusedClaim is the owner token of a claim that may still stand, although its delivery made no call under it and
-	// never will. Another delivery may take it back. An isolation drops it.
+	// never will. Another delivery may take it back, and then its hand-over drops it. So does an isolation.
 	UnusedClaim string `json:"unusedClaim,omitzero"`
 	// Redrives is the entry's generation when the message was sent.
 	Redrives int `json:"redrives,omitzero"`

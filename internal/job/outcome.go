@@ -146,6 +146,8 @@ type Result struct {
 	Expired bool
 	// UnusedClaim says that the delivery may still hold the job's claim, and made no call under it.
 	UnusedClaim bool
+	// ClaimTakenBack says that the claim that the delivery's Memory names as unused no longer stands.
+	ClaimTakenBack bool
 	// Until is when a Blocked job may be tried again; zero means soon.
 	Until time.Time
 	// Err says why, for every verdict but Committed and Duplicate.

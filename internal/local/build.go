@@ -69,7 +69,7 @@ func BuildFunctions(ctx context.Context, root, dir string, log io.Writer) (Funct
 
 // Build compiles both functions of the module at root into the folder dir, for this machine's
 // processor and otherwise exactly as they are compiled for Lambda, and asks the worker for its kinds. The
-// compiler's messages go to log. The first build takes about a minute; tell people what they wait for.
+// compiler's messages go to log. The first build takes about a minute, so tell people before it starts.
 func (p Packages) Build(ctx context.Context, root, dir string, log io.Writer) (Functions, error) {
 	f := Functions{Worker: filepath.Join(dir, "worker"), Redrive: filepath.Join(dir, "redrive")}
 	for _, function := range [][2]string{{p.Worker, f.Worker}, {p.Redrive, f.Redrive}} {
@@ -133,7 +133,7 @@ func Describe(ctx context.Context, binary string) ([]job.Description, error) {
 	}
 	kinds, err := job.DecodeDescriptions(out.Bytes())
 	if err != nil {
-		if errors.Unwrap(err) != nil { // a decoder's words
+		if errors.Unwrap(err) != nil { // the error is a decoder's
 			err = errors.New("it did not tell its kinds")
 		}
 		return nil, fmt.Errorf(what, binary, err)

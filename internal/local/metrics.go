@@ -20,10 +20,10 @@ import (
 // metricsPath is CloudWatch's GetMetricData, in the SDK's protocol.
 const metricsPath = "/service/GraniteServiceVersion20100801/operation/GetMetricData"
 
-// metricsKept is for how long counts are kept.
+// metricsKept is how long counts are kept.
 const metricsKept = 24 * time.Hour
 
-// metrics is CloudWatch for what the functions count. It is a writer that reads the metric lines of their log,
+// metrics is CloudWatch for the counts of the functions. It is a writer that reads the metric lines of their log,
 // sums counts by minute, and answers GetMetricData with the sums. The engine's own CloudWatch reads no metric
 // lines. It is safe for concurrent use.
 //

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"acklast/internal/local/fakeprovider"
@@ -29,6 +30,7 @@ func providerEnvironment(p *fakeprovider.Server, o fakeprovider.Options, s topol
 		"ACKLAST_PROVIDER_DEDUPLICATES": strconv.FormatBool(o.Deduplicates),
 		"ACKLAST_PROVIDER_LOOKS_UP":     strconv.FormatBool(o.LooksUp),
 		"ACKLAST_PROVIDER_KEY_WINDOW":   cmp.Or(o.KeyWindow, providerWindow).String(),
+		"ACKLAST_PROVIDER_REFUSALS":     strings.Join(fakeprovider.Refusals, ","),
 	}
 	if o.SettleTime > 0 {
 		env["ACKLAST_PROVIDER_SETTLE_TIME"] = o.SettleTime.String()

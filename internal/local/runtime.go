@@ -50,7 +50,7 @@ type runtimeAPI struct {
 	lives      int           // sessions ever opened
 	waiting    []*session    // processes that asked for work, longest wait first
 	pulling    int           // requests for work at the engine
-	orphans    []*invocation // handed out by the engine when no process was waiting
+	orphans    []*invocation // the engine handed them out when no process was waiting
 	onEvent    func(Invocation)
 	onResponse func(Invocation) Action
 	spare      bool // let a process live past the function's timeout
@@ -135,7 +135,7 @@ func (a *runtimeAPI) handOut() {
 	for len(a.orphans) > 0 && len(a.waiting) > 0 {
 		inv := a.orphans[0]
 		a.orphans = a.orphans[1:]
-		if time.Since(inv.pulled) > a.timeout { // the engine has given it up, or is about to
+		if time.Since(inv.pulled) > a.timeout { // the engine has given up the invocation, or is about to
 			a.tasks.Go(func() { a.fail(inv.id, "Sandbox.Timedout", "no process took the invocation in time") })
 			continue
 		}

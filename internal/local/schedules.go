@@ -112,7 +112,7 @@ func (s *schedules) create(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]string{"ScheduleArn": one.Arn})
 }
 
-// get returns a copy of the schedule that a request names, or answers that there is none.
+// get returns a copy of the schedule that a request names. If there is none, it answers the request with that.
 func (s *schedules) get(w http.ResponseWriter, r *http.Request) *schedule {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,14 @@ func TestKindsTellWhatIsNeverShown(t *testing.T) {
 		told[k.Kind] = k.Masked
 	}
 	for _, k := range b.kinds.Kinds() {
-		if got, ok := told[k.Name]; !ok || got == nil || !slices.Equal(got, k.Masked) {
+		got, ok := told[k.Name]
+		if !ok {
+			t.Errorf("%s is not told", k.Name)
+		}
+		if got == nil {
+			t.Errorf("%s: no list is told", k.Name)
+		}
+		if !slices.Equal(got, k.Masked) {
 			t.Errorf("%s masks %q, told %q", k.Name, k.Masked, got)
 		}
 	}

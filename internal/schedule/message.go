@@ -31,8 +31,8 @@ func (e *UnfitError) Error() string { return "the message cannot be scheduled: "
 
 func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }
 
-// Fits says whether a schedule can carry the message unchanged; if not, the error is an *UnfitError. A queue's
-// URL counts too.
+// Fits says whether a schedule can carry the message unchanged; if not, the error is an *UnfitError. The queue's URL is a
+// part of the input, and counts.
 func (m Message) Fits(queueURL string) error {
 	_, err := m.input(queueURL)
 	return err

@@ -7,7 +7,7 @@
 // the message group of a standard queue.
 //
 // Scheduler replaces keywords such as <aws.scheduler.attempt-number> within its input. The input is JSON in
-// which every "<" is escaped, so it has no such keyword. What may not travel unchanged is refused: see
+// which every "<" is escaped, so it has no such keyword. A message that would not travel unchanged is refused: see
 // UnfitError.
 package schedule
 
@@ -29,7 +29,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// API is what this package needs of Scheduler's client.
+// API is the part of Scheduler's client that this package uses.
 type API interface {
 	CreateSchedule(context.Context, *scheduler.CreateScheduleInput, ...func(*scheduler.Options)) (*scheduler.CreateScheduleOutput, error)
 	GetSchedule(context.Context, *scheduler.GetScheduleInput, ...func(*scheduler.Options)) (*scheduler.GetScheduleOutput, error)
@@ -67,8 +67,8 @@ const (
 // maxTries is the most tries that Scheduler allows within topology.ScheduleMaxAge.
 const maxTries = 185
 
-// ErrUnconfirmed: nobody knows that the schedule exists and will fire in time. The job must wait in another
-// way; creating the schedule again later is safe.
+// ErrUnconfirmed: Scheduler has not confirmed that the schedule exists and will fire in time. The job must wait in
+// another way. Creating the schedule again later is safe.
 var ErrUnconfirmed = errors.New("schedule is not confirmed")
 
 // Name returns the name of the schedule of a job that is due at a time, from the job's key, the generation of
@@ -76,14 +76,14 @@ var ErrUnconfirmed = errors.New("schedule is not confirmed")
 func Name(key string, generation int, due time.Time, digest string) string {
 	h := sha256.New()
 	for _, part := range []string{key, strconv.Itoa(generation), strconv.FormatInt(due.UnixMilli(), 10), digest} {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash returns no error
 	}
-	return hex.EncodeToString(h.Sum(nil)) // 64 characters, Scheduler's most
+	return hex.EncodeToString(h.Sum(nil)) // 64 characters, the longest name that Scheduler takes
 }
 
-// Create makes sure that there is a schedule of the name that sends the message at the given time, in whole
-// seconds. It returns nil only if Scheduler confirmed that. If a schedule of the name exists, it counts only
-// if it is enabled, sends in the future and no later than at, and has the same role and queue. The error is an
+// Create makes sure that a schedule with the name sends the message at the given time, in whole seconds. It
+// returns nil only if Scheduler confirmed that. If a schedule with the name exists, it counts only if it is
+// enabled, sends in the future and no later than at, and has the same role and queue. The error is an
 // *UnfitError for a message that no schedule can carry, and otherwise wraps ErrUnconfirmed.
 func (c *Client) Create(ctx context.Context, name string, at, now time.Time, m Message) error {
 	input, err := m.input(c.target.QueueURL)
@@ -159,14 +159,14 @@ func (c *Client) confirm(ctx context.Context, name string, at, now time.Time) er
 	return nil
 }
 
-// firing returns when a one-time schedule fires.
+// firing returns the time at which a one-time schedule fires.
 func firing(out *scheduler.GetScheduleOutput) (time.Time, bool) {
 	at, err := time.Parse(expressionFormat, aws.ToString(out.ScheduleExpression))
 	zone := aws.ToString(out.ScheduleExpressionTimezone)
 	return at, err == nil && (zone == "" || zone == timezone)
 }
 
-// At returns when the schedule of the name fires. found is false if there is none.
+// At returns the time at which the schedule with the name fires. found is false if there is none.
 func (c *Client) At(ctx context.Context, name string) (at time.Time, found bool, err error) {
 	out, err := c.api.GetSchedule(ctx, &scheduler.GetScheduleInput{Name: &name, GroupName: &c.target.Group})
 	var missing *types.ResourceNotFoundException
@@ -180,7 +180,7 @@ func (c *Client) At(ctx context.Context, name string) (at time.Time, found bool,
 	return at, found && out.State == types.ScheduleStateEnabled, nil
 }
 
-// Delete deletes the schedule of the name. That there is none is no error.
+// Delete deletes the schedule with the name. If there is none, that is no error.
 func (c *Client) Delete(ctx context.Context, name string) error {
 	_, err := c.api.DeleteSchedule(ctx, &scheduler.DeleteScheduleInput{Name: &name, GroupName: &c.target.Group})
 	var missing *types.ResourceNotFoundException

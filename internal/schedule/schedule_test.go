@@ -49,7 +49,7 @@ type wire struct {
 	mu        sync.Mutex
 	schedules map[string]document
 	creates   int
-	refuse    string // what CreateSchedule comes to, if set
+	refuse    string // how CreateSchedule ends, if set
 	status    int
 }
 

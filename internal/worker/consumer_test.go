@@ -402,8 +402,14 @@ func (l *life) Send(_ context.Context, to job.Queue, moves []lanes.Move) []error
 
 func (l *life) move(to job.Queue, m lanes.Move) {
 	j := l.jobOf(m.Message)
-	if a := m.Message.Attributes; len(a) != 1 || a["tenant"].String != j.name || m.Message.Group != j.name {
-		l.breaks("%s travels with attributes %v and group %q", m.Message.ID, a, m.Message.Group)
+	if n := len(m.Message.Attributes); n != 1 {
+		l.breaks("%s travels with %d attributes of its sender, want 1", m.Message.ID, n)
+	}
+	if got := m.Message.Attributes["tenant"].String; got != j.name {
+		l.breaks("%s travels with the tenant %q, want %q", m.Message.ID, got, j.name)
+	}
+	if got := m.Message.Group; got != j.name {
+		l.breaks("%s travels with the group %q, want %q", m.Message.ID, got, j.name)
 	}
 	if m.Delay < 0 || m.Delay > topology.MaxDelay {
 		l.breaks("%s is delayed by %v", m.Message.ID, m.Delay)
@@ -413,8 +419,11 @@ func (l *life) move(to job.Queue, m lanes.Move) {
 			l.breaks("%s is convicted, and fewer than two invocations died with it, or with a message of its job that was isolated for that", m.Message.ID)
 		}
 	}
-	if m.Message.Memory.MessageID == "" || to == job.DLQ && m.Message.Memory.Cause == "" {
-		l.breaks("%s travels to %s with memory %+v", m.Message.ID, to, m.Message.Memory)
+	if m.Message.Memory.MessageID == "" {
+		l.breaks("%s travels to %s without the id of its job's first message", m.Message.ID, to)
+	}
+	if to == job.DLQ && m.Message.Memory.Cause == "" {
+		l.breaks("%s travels to the DLQ without a cause", m.Message.ID)
 	}
 	l.moved[m.Message.ID] = true
 	l.put(to, m.Message, m.Delay)
@@ -575,8 +584,12 @@ func (s *story) write(key string, e ledger.Entry) {
 	switch {
 	case old.Status.Final() && !reflect.DeepEqual(old, e):
 		s.breaks("%s was final and is written", key)
-	case e.Attempts < old.Attempts || e.Redrives < old.Redrives || e.Version != old.Version+1:
-		s.breaks("%s goes from %+v to %+v", key, old, e)
+	case e.Attempts < old.Attempts:
+		s.breaks("%s goes from %d attempts to %d", key, old.Attempts, e.Attempts)
+	case e.Redrives < old.Redrives:
+		s.breaks("%s goes from generation %d to %d", key, old.Redrives, e.Redrives)
+	case e.Version != old.Version+1:
+		s.breaks("%s goes from version %d to %d", key, old.Version, e.Version)
 	case !lastFailure(e).Equal(lastFailure(old)) && e.Attempts+e.Throttles != old.Attempts+old.Throttles+1:
 		s.breaks("%s failed and goes from %d attempts and %d throttles to %d and %d", key, old.Attempts, old.Throttles, e.Attempts, e.Throttles)
 	case e.Attempts-e.BudgetFrom > s.config.Rules.Retry.MaxAttempts,

@@ -93,8 +93,11 @@ func (h *Handler) decide(ctx context.Context, s *step) {
 		}
 		res := attempt(ctx, s)
 		h.learn(s, res)
-		if res.UnusedClaim {
-			s.Memory.UnusedClaim = s.Token // in each hand-over from here on
+		switch { // in each hand-over from here on
+		case res.UnusedClaim:
+			s.Memory.UnusedClaim = s.Token
+		case res.ClaimTakenBack:
+			s.Memory.UnusedClaim = ""
 		}
 		switch res.Verdict {
 		case job.Committed, job.Duplicate:

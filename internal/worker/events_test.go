@@ -51,8 +51,11 @@ func TestSampleEvents(t *testing.T) {
 				return
 			}
 			var event events.SQSEvent
-			if err := json.Unmarshal(raw, &event); err != nil || len(event.Records) == 0 {
-				t.Fatalf("%d records, %v", len(event.Records), err)
+			if err := json.Unmarshal(raw, &event); err != nil {
+				t.Fatal(err)
+			}
+			if len(event.Records) == 0 {
+				t.Fatal("the sample has no records")
 			}
 			b := newBench(t)
 			running := catalogue.Kinds()
@@ -61,15 +64,16 @@ func TestSampleEvents(t *testing.T) {
 			}
 			b.Kinds = job.NewCatalogue(running...)
 			failed, err := b.handle(event.Records...)
-			if err != nil || len(failed) != 0 {
-				t.Fatalf("failed %v, %v", failed, err)
+			if err != nil {
+				t.Fatal(err)
 			}
+			equal(t, len(failed), 0, "the number of records that were left")
 			for _, r := range event.Records {
 				read, err := catalogue.Read(r.Body)
 				if err != nil {
 					b.last(job.DLQ, 1)
-				} else if e := b.ledger.entries[read.Key]; e.Status != ledger.Done {
-					t.Errorf("job %s: entry %+v", read.Key, e)
+				} else {
+					equal(t, b.ledger.entries[read.Key].Status, ledger.Done, "the status of %s", read.Key)
 				}
 			}
 			if got := b.wires.sent[job.DLQ][0].Message; got.Body != event.Records[1].Body {

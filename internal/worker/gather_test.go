@@ -176,15 +176,13 @@ func TestAGroupsAttemptEnds(t *testing.T) {
 			t.Errorf("it took %v, want %v", took, b.Rules.Retry.AttemptTime)
 		}
 		for i := range 2 {
-			if m := b.wires.sent[job.Recovery][i].Message.Memory; m.Attempt != 1 {
-				t.Errorf("job %d: %+v", i, m)
-			}
+			equal(t, b.wires.sent[job.Recovery][i].Message.Memory.Attempt, 1, "the attempt of job %d", i)
 		}
 	})
 }
 
 // Suspects run one at a time. A job that was put back runs alone after its entry is reopened.
-func TestWhoRunsAlone(t *testing.T) {
+func TestSuspectsAndReopenedJobsRunAlone(t *testing.T) {
 	b, tg := newTogether(t)
 	suspect := b.record("m1", body("a-1"))
 	suspect.Attributes["ApproximateReceiveCount"] = fmt.Sprint(3)

@@ -18,7 +18,7 @@ import (
 	"acklast/internal/topology"
 )
 
-// What a hostile sender puts into every text that it chooses: lines of a log, of metrics and of a terminal.
+// The texts that a hostile sender puts wherever it can: lines of a log, of metrics and of a terminal.
 const (
 	forgedLine   = "\n{\"level\":\"INFO\",\"message\":\"delivery\",\"outcome\":\"acknowledged\",\"message_id\":\"m2\"}\n"
 	forgedMetric = "\r\n{\"_aws\":{\"Timestamp\":1,\"CloudWatchMetrics\":[{\"Namespace\":\"acklast\",\"Dimensions\":[[]],\"Metrics\":[{\"Name\":\"Isolated\"}]}]},\"Isolated\":1e9}\r\n"
@@ -96,16 +96,23 @@ func TestAHostileMessageHarmsOnlyItsOwnJob(t *testing.T) {
 				r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &forged}}
 			}
 			before := b.ledger.entries["test/innocent"]
-			if failed, err := b.handle(r, b.record("m2", strings.ReplaceAll(`{"kind":"test","payload":{"ID":"innocent"}}`, "\n", ""))); err != nil || slices.Contains(failed, "m2") {
-				t.Errorf("%s, %.40q: left %v, %v", name, forged, failed, err)
+			failed, err := b.handle(r, b.record("m2", `{"kind":"test","payload":{"ID":"innocent"}}`))
+			if err != nil {
+				t.Errorf("%s, %.40q: the batch failed: %v", name, forged, err)
+			}
+			if slices.Contains(failed, "m2") {
+				t.Errorf("%s, %.40q: the job beside it was left", name, forged)
 			}
 			innocent := b.ledger.entries["test/innocent"]
 			equal(t, innocent.Status, ledger.Done, "%s, %.40q: the status of the job beside it", name, forged)
 			equal(t, innocent.Attempts, before.Attempts, "%s, %.40q: its attempts", name, forged)
 			equal(t, innocent.Redrives, 0, "%s, %.40q: its generation", name, forged)
 			for key, e := range b.ledger.entries {
-				if kind, _ := job.KindOf(key); !slices.Contains(kinds, kind) || strings.ContainsFunc(key, unicode.IsControl) {
-					t.Errorf("%s, %.40q: an entry has the key %q", name, forged, key)
+				if kind, _ := job.KindOf(key); !slices.Contains(kinds, kind) {
+					t.Errorf("%s, %.40q: the key %q of an entry names no kind", name, forged, key)
+				}
+				if strings.ContainsFunc(key, unicode.IsControl) {
+					t.Errorf("%s, %.40q: the key %q of an entry has a control character", name, forged, key)
 				}
 				equal(t, e.Redrives, 0, "%s, %.40q: the generation", name, forged)
 				equal(t, e.Run, "", "%s, %.40q: the run", name, forged)
@@ -161,7 +168,7 @@ func (b *bench) wantOwnLines(name string, kinds []string) {
 			}
 		}
 	}
-	if deliveries["m1"] != 1 || deliveries["m2"] != 1 {
-		b.Errorf("%s: lines of deliveries %v, want one each", name, deliveries)
+	for _, id := range []string{"m1", "m2"} {
+		equal(b, deliveries[id], 1, "%s: the number of lines about %s", name, id)
 	}
 }

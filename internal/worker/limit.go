@@ -24,7 +24,7 @@ const (
 	slowedAtMost = time.Second
 	// firstPace is the least pace after the first throttled attempt.
 	firstPace = 1.0
-	// slowestPace still allows one attempt a minute, to find out when the dependency is well again.
+	// slowestPace still allows one attempt a minute, to find out when the dependency works again.
 	slowestPace = 1.0 / 60
 	// forgottenAfter is how long after the last throttled attempt the pace is unbounded again.
 	forgottenAfter = 10 * time.Minute
@@ -41,7 +41,7 @@ type pace struct {
 	rate      float64   // the bound learnt from the dependency's answers; infinite while it throttles nothing
 	tokens    float64   // attempts that may start at counted
 	counted   time.Time // tokens are counted up to this time, and nothing starts before it
-	throttled time.Time // when the last attempt was
+	throttled time.Time // the time of the last throttled attempt
 	slowed    time.Time // when the rate was last lowered
 	tail      time.Time // when the last deferred job comes back
 
@@ -94,7 +94,7 @@ func (p *pace) take(now time.Time, random func() float64) (wait time.Duration, o
 }
 
 // refuse updates the pace after an attempt that was throttled. Nothing starts during the time that the
-// dependency asked for, up to one hop. The first attempt after it shows whether the dependency is well again.
+// dependency asked for, up to one hop. The first attempt after it shows whether the dependency works again.
 func (p *pace) refuse(now time.Time, retryAfter time.Duration) {
 	p.throttled = now
 	switch {
@@ -187,8 +187,8 @@ func (h *Handler) readPauses(ctx context.Context) bool {
 }
 
 // Prepare makes the first call to DynamoDB, before the first message is there. The first message then finds
-// credentials and a connection. The call reads the paused kinds, so it is none that is not needed. It takes a second
-// at most; if it fails, the first message makes it again.
+// credentials and a connection. The call reads the paused kinds, which the worker needs anyway. It takes a second at
+// most; if it fails, the first message makes it again.
 func (h *Handler) Prepare(ctx context.Context) {
 	l := h.limits
 	l.mu.Lock()
@@ -211,7 +211,7 @@ func (h *Handler) admit(ctx context.Context, s *step) bool {
 	p := l.pace(s.read.Kind, h.now())
 	wait, ok := p.take(h.now(), h.random)
 	if ok && p.slow() && s.slots != nil && !s.slots.take(s.read.Kind.Name) {
-		p.tokens++ // for another batch
+		p.tokens++ // another batch may use it
 		wait, ok = time.Second, false
 	}
 	if !ok {

@@ -28,8 +28,12 @@ func (b *bench) warm() func(...events.SQSMessage) {
 	return func(records ...events.SQSMessage) {
 		b.Helper()
 		b.out.Reset()
-		if r, err := h.Handle(b.Context(), events.SQSEvent{Records: records}); err != nil || len(r.BatchItemFailures) > 0 {
-			b.Fatalf("failed %v, %v\n%s", r.BatchItemFailures, err, b.out.String())
+		r, err := h.Handle(b.Context(), events.SQSEvent{Records: records})
+		if err != nil {
+			b.Fatalf("%v\n%s", err, b.out.String())
+		}
+		if len(r.BatchItemFailures) > 0 {
+			b.Fatalf("left %v\n%s", r.BatchItemFailures, b.out.String())
 		}
 	}
 }
@@ -68,9 +72,7 @@ func TestUnreadablePausesPauseNothing(t *testing.T) {
 	b := newBench(t)
 	b.runs.paused, b.runs.unreadable = []string{"test"}, errors.New("throttled")
 	b.warm()(b.record("m1", body("1")))
-	if b.ledger.entries["test/1"].Status != ledger.Done {
-		t.Errorf("entry %+v", b.ledger.entries["test/1"])
-	}
+	equal(b, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
 }
 
 // The list of paused kinds is read before a batch begins, so a read without an answer holds the batch up for a
@@ -283,8 +285,11 @@ func BenchmarkFiftyThousandAgainstASmallQuota(b *testing.B) {
 		b.Run(fmt.Sprint("RetryAfter=", after), func(b *testing.B) {
 			for b.Loop() {
 				d := newBench(b).drain(50_000, 14, after)
-				if d.sent != 50_000 || d.took > 48*time.Hour {
-					b.Fatal(d)
+				if d.sent != 50_000 {
+					b.Fatalf("%d were sent", d.sent)
+				}
+				if d.took > 48*time.Hour {
+					b.Fatalf("it took %v", d.took)
 				}
 				b.ReportMetric(float64(d.calls)/float64(d.sent), "calls/send")
 				b.ReportMetric(float64(d.waits)/float64(d.sent), "waits/send")
@@ -380,14 +385,18 @@ func (b *bench) drain(reminders int, perSecond float64, after time.Duration) dra
 				}
 				event.Records = append(event.Records, r)
 			}
-			if r, err := po.h.Handle(b.Context(), event); err != nil || len(r.BatchItemFailures) > 0 {
-				b.Fatalf("failed %v, %v", r.BatchItemFailures, err)
+			r, err := po.h.Handle(b.Context(), event)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if len(r.BatchItemFailures) > 0 {
+				b.Fatalf("left %v", r.BatchItemFailures)
 			}
 			po.free = b.now.Add(takes)
 			for lane, moves := range b.wires.sent {
 				for _, m := range moves {
 					if lane == job.DLQ {
-						b.Fatalf("isolated after %v: %+v", b.now.Sub(began), m.Message.Memory)
+						b.Fatalf("isolated after %v with cause %q", b.now.Sub(began), m.Message.Memory.Cause)
 					}
 					deferrals++
 					push(b.now.Add(m.Delay), lane, m)

@@ -43,7 +43,7 @@ func (r *runs) revoked(ctx context.Context, run string) (bool, error) {
 	}
 	r.mu.Unlock()
 	if asked {
-		<-one.done // its reader has a record's time, as this one has
+		<-one.done // the record that reads it has as much time as this one
 		return one.revoked, one.err
 	}
 	defer close(one.done)

@@ -89,9 +89,7 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	e.Run = "r-good"
 	b.ledger.entries["test/1"] = e
 	b.one(r)
-	if e = b.ledger.entries["test/1"]; e.Status != ledger.Done {
-		t.Errorf("entry %+v", e)
-	}
+	equal(t, b.ledger.entries["test/1"].Status, ledger.Done, "the entry's status")
 	// A final entry stays final.
 	b.one(r)
 	// A live delivery holds the claim: deferred.
@@ -101,9 +99,7 @@ func TestRevokedRunHoldsOnlyWhatIsItsOwn(t *testing.T) {
 	b.ledger.entries["test/3"] = e
 	b.one(r)
 	b.last(job.Recovery, 1)
-	if len(b.wires.sent[job.DLQ]) != 0 {
-		t.Errorf("isolated %+v", b.wires.sent[job.DLQ])
-	}
+	equal(t, len(b.wires.sent[job.DLQ]), 0, "the number of moves to the DLQ")
 }
 
 // The entry's own job must not be acknowledged for, or isolated by, a message with another payload.

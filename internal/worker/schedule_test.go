@@ -217,9 +217,7 @@ func TestCopiesOfAJobMeetOneSchedule(t *testing.T) {
 		for i := range 10 {
 			records = append(records, b.record(fmt.Sprint("m", batch, "-", i), due(year)))
 		}
-		if failed, err := b.handle(records...); err != nil || len(failed) != 0 {
-			t.Fatalf("failed %v, %v", failed, err)
-		}
+		b.all(records...)
 	}
 	s.only(t)
 	if s.asked != 1000 {
@@ -275,14 +273,15 @@ func TestALateFiringIsADuplicate(t *testing.T) {
 		if b.ledger.entries["test/1"].Status == ledger.Pending {
 			t.Errorf("%s: the firing opened the entry again", name)
 		}
-		if b.ran.Load() > ran+1 || !strings.Contains(b.out.String(), `"duplicate":true`) {
-			t.Errorf("%s: the firing was no duplicate:\n%s", name, b.out.String())
+		if n := b.ran.Load() - ran; n > 1 {
+			t.Errorf("%s: the firing ran the job %d times", name, n)
 		}
+		contains(t, b.out.String(), `"duplicate":true`, "%s: the log of the firing", name)
 	}
 }
 
-// A year is lived through by a queue, a scheduler and a clock, all of them in memory. A crash is a panic: what was
-// written stays, and the message comes back.
+// A queue, a scheduler and a clock, all of them in memory, go through a year. A crash is a panic: the writes before it
+// stay, and the message comes back.
 func TestAJobAYearAhead(t *testing.T) {
 	die := func() { panic("the process dies") }
 	for name, crash := range map[string]func(b *bench, s *scheduler, times *int){
@@ -328,8 +327,12 @@ func TestAJobAYearAhead(t *testing.T) {
 				t.Errorf("%d schedules were made, want one", s.created)
 			}
 			// The first, the early firing, the run; and one more for the crash.
-			if want := 3; deliveries > want+1 || name == "no crash" && deliveries != want {
-				t.Errorf("%d deliveries, want %d", deliveries, want)
+			most := 4
+			if name == "no crash" {
+				most = 3
+			}
+			if deliveries < 3 || deliveries > most {
+				t.Errorf("%d deliveries, want 3 to %d", deliveries, most)
 			}
 		})
 	}
@@ -355,7 +358,7 @@ func (d *dying) Update(ctx context.Context, key, token string, change func(ledge
 	return e, err
 }
 
-// live delivers a message and whatever becomes of it, until nothing waits any more. It returns the number of
+// live delivers a message and all messages that follow from it, until none waits any more. It returns the number of
 // deliveries.
 func (b *bench) live(s *scheduler, first events.SQSMessage) int {
 	b.Helper()

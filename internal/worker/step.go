@@ -26,7 +26,7 @@ type step struct {
 
 	outcome   job.Outcome
 	duplicate bool
-	probe     bool // a service's test message
+	probe     bool // the message is a service's test message
 	detail    string
 	class     job.Class
 	cause     job.Cause

@@ -106,8 +106,8 @@ func (h *Handler) name(ctx context.Context, s *step) bool {
 }
 
 // convict isolates a delivery whose job kills the process. None of the kind's code runs, since it may be the code that
-// kills. The job's key is known from its strikes. If no delivery came so far that its payload was read, no key is
-// known, and the message is the only record.
+// kills. The job's key is kept beside its strikes. If no delivery has got as far as reading the payload, there is no
+// key, and the message is the only record.
 func (h *Handler) convict(ctx context.Context, s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
@@ -132,8 +132,8 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 	case errors.Is(err, ledger.ErrIsolated):
 		h.rejoin(s, e, f)
 	case errors.As(err, &notYet), errors.As(err, &conflict):
-		// The entry belongs to another delivery, whose own message is still there: this one's lease has ended before
-		// its strike counts. Or it belongs to another payload.
+		// Another delivery holds the entry's lease, and its own message still exists: the lease of this delivery ended
+		// before its strike counted. Or the entry has another payload.
 		h.isolateAlone(s, f, "")
 	default:
 		h.refused(ctx, s, e, err)
@@ -178,7 +178,7 @@ func (h *Handler) clear(ctx context.Context, s *step) bool {
 	}
 }
 
-// A strike is one delivery's, under its message's id.
+// A strike is the strike of one delivery. It is kept under the message's id.
 type strike struct{ messageID, token string }
 
 // owe keeps a strike for clearOwed.
@@ -188,8 +188,8 @@ func (h *Handler) owe(s strike) {
 	h.owed = append(h.owed, s)
 }
 
-// clearOwed tries once to clear what this process's earlier invocations had no time left to clear. They returned, so
-// their strikes are no deaths.
+// clearOwed tries once to clear the strikes that earlier invocations of this process had no time to clear. Those
+// invocations returned, so their strikes are no deaths.
 func (h *Handler) clearOwed(ctx context.Context) {
 	h.owedMu.Lock()
 	owed := h.owed

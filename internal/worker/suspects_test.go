@@ -184,9 +184,7 @@ func TestThePoisonIsConvictedAlone(t *testing.T) {
 		t.Errorf("body %s", m.Body)
 	}
 	for _, key := range []string{"test/1", "test/3"} {
-		if e := b.ledger.entries[key]; e.Status != ledger.Done {
-			t.Errorf("%s: %+v", key, e)
-		}
+		equal(t, b.ledger.entries[key].Status, ledger.Done, "the status of %s", key)
 	}
 }
 
@@ -406,9 +404,7 @@ func TestForgedMemoryGainsNothing(t *testing.T) {
 		r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: "String", StringValue: &forged}}
 		b.one(r)
 		first := b.last(job.Recovery, 1)
-		if first.Message.Memory.Attempt != 1 {
-			t.Errorf("%s: memory %+v: the ledger counts, not the message", forged, first.Message.Memory)
-		}
+		equal(t, first.Message.Memory.Attempt, 1, "%s: the attempt, which the ledger counts and not the message,", forged)
 		b.now = b.now.Add(time.Minute)
 		r = b.back("m2", first)
 		r.MessageAttributes[job.MemoryAttribute] = events.SQSMessageAttribute{DataType: "String", StringValue: &forged}

@@ -97,7 +97,7 @@ type Handler struct {
 	// unsafe says that nothing more may start in this process: a kind's code still runs.
 	unsafe atomic.Bool
 
-	// owed are the strikes that no time was left to clear.
+	// owed are the strikes that an invocation had no time to clear.
 	owed   []strike
 	owedMu sync.Mutex
 }
@@ -214,8 +214,8 @@ var largest = func() job.Memory {
 	}
 }()
 
-// largestSize is the size of the largest memory's attribute. To encode it for each record took a twentieth of the
-// worker's processor time.
+// largestSize is the size of the largest memory's attribute. It is computed once: encoding it for each record took a
+// twentieth of the worker's processor time.
 var largestSize = func() int {
 	size, err := lanes.SizeOf(largest)
 	if err != nil {

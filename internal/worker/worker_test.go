@@ -675,9 +675,7 @@ func TestNotDueIsDeferred(t *testing.T) {
 		if m.Delay != want {
 			t.Errorf("wait %d: delay %v, want %v", i+1, m.Delay, want)
 		}
-		if m.Message.Memory.Contentions != 0 {
-			t.Errorf("wait %d is counted as contention: %+v", i+1, m.Message.Memory)
-		}
+		equal(t, m.Message.Memory.Contentions, 0, "the number of contentions after wait %d", i+1)
 		b.now = b.now.Add(m.Delay)
 		r = b.back(fmt.Sprint("m", i+1), m)
 	}
@@ -840,6 +838,35 @@ func TestAHandOverNamesAnUnusedClaim(t *testing.T) {
 	equal(b, b.last(job.DLQ, 1).Message.Memory.UnusedClaim, "", "the unused claim after the isolation")
 }
 
+// A hand-over forgets the claim that an attempt has taken back: to take it back again would cost each later delivery a
+// call. If the attempt leaves a claim of its own, the hand-over names that one.
+func TestAHandOverForgetsAClaimThatWasTakenBack(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		result job.Result
+		want   string
+	}{
+		{"a wait", job.Result{Verdict: job.Blocked, Until: t0.Add(time.Hour), Err: errors.New("later")}, ""},
+		{"a failed attempt", job.Result{Err: &job.Failure{Class: job.Transient, Err: errors.New("no")}}, ""},
+		{"an outage", job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable}, ""},
+		{"another unused claim", job.Result{Verdict: job.Unconfirmed, Err: ledger.ErrUnavailable, UnusedClaim: true}, "second"},
+	} {
+		b := newBench(t)
+		own := ""
+		b.run = func(_ context.Context, d job.Delivery) job.Result {
+			own = d.Token
+			c.result.ClaimTakenBack = true
+			return c.result
+		}
+		b.one(b.back("m1", lanes.Move{Message: job.Message{Body: body("1"), Memory: job.Memory{MessageID: "m0", UnusedClaim: "first"}}}))
+		want := c.want
+		if want != "" {
+			want = own
+		}
+		equal(b, b.last(job.Recovery, 1).Message.Memory.UnusedClaim, want, "%s: the unused claim in the hand-over", c.name)
+	}
+}
+
 func TestAnOutageOfThreeDays(t *testing.T) {
 	for age, want := range map[time.Duration]job.Queue{72*time.Hour - time.Second: job.Recovery, 72 * time.Hour: job.DLQ} {
 		b := newBench(t)
@@ -945,9 +972,7 @@ func TestAnotherPayloadUnderAKeyIsIsolatedAlone(t *testing.T) {
 	equal(b, m.Cause, job.CauseConflict, "the memory's cause")
 	contains(b, m.Error, before.Digest, "the memory's error")
 	equal(b, strings.Count(m.Error, "digest 1:"), 2, "the number of digests in the memory's error")
-	if e := b.ledger.entries["test/1"]; e.Version != before.Version {
-		t.Errorf("the entry was written: %+v", e)
-	}
+	equal(b, b.ledger.entries["test/1"].Version, before.Version, "the entry's version")
 	if !strings.Contains(b.out.String(), `"Conflicts":1`) {
 		t.Errorf("not counted:\n%s", b.out.String())
 	}
@@ -981,9 +1006,7 @@ func TestIsolatedRules(t *testing.T) {
 			t.Error("the batch did not fail, although nothing was confirmed")
 		}
 		equal(b, fmt.Sprint(failed), "[m1 m2]", "the list of failures")
-		if e := b.ledger.entries["test/1"]; e.Status != ledger.Isolated {
-			t.Fatalf("the isolation is recorded before the send: %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status before the send")
 		b.wires.refuse = nil
 		r := b.record("m1", body("1")) // SQS delivers the same message again
 		b.now = b.now.Add(time.Minute)
@@ -1001,9 +1024,7 @@ func TestIsolatedRules(t *testing.T) {
 		r := b.record("m2", body("1"))
 		r.Attributes["SentTimestamp"] = fmt.Sprint(t0.Add(-time.Second).UnixMilli())
 		b.one(r)
-		if m := b.last(job.DLQ, 2).Message.Memory; m.Cause != job.CauseAttempts {
-			t.Errorf("memory %+v", m)
-		}
+		equal(b, b.last(job.DLQ, 2).Message.Memory.Cause, job.CauseAttempts, "the memory's cause")
 		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
 		equal(b, b.ledger.entries["test/1"].Redrives, 0, "the entry's generation")
 	})
@@ -1034,9 +1055,7 @@ func TestIsolatedRules(t *testing.T) {
 		// Put back by hand, it does not reopen the entry either.
 		b.now = b.now.Add(time.Minute)
 		b.one(b.back("m3", copied))
-		if m := b.last(job.DLQ, 3).Message.Memory; !m.Copy {
-			t.Errorf("memory %+v, want it a copy still", m)
-		}
+		equal(b, b.last(job.DLQ, 3).Message.Memory.Copy, true, "the memory's mark as a copy, after it was put back,")
 		equal(b, b.ledger.entries["test/1"].Status, ledger.Isolated, "the entry's status")
 		equal(b, b.ledger.entries["test/1"].Redrives, 0, "the entry's generation")
 	})
@@ -1054,9 +1073,7 @@ func TestIsolatedRules(t *testing.T) {
 		}
 		b.one(full("m1"))
 		b.last(job.DLQ, 1)
-		if e := b.ledger.entries["test/1"]; !e.Unmarked {
-			t.Fatalf("the entry does not say that the message is unmarked: %+v", e)
-		}
+		equal(b, b.ledger.entries["test/1"].Unmarked, true, "the entry's word that the message is unmarked")
 		b.now = b.now.Add(time.Minute)
 		b.run = func(_ context.Context, d job.Delivery) job.Result { return b.ledger.commit(d, b.Rules, b.now) }
 		b.one(full("m2"))
@@ -1088,9 +1105,7 @@ func TestIsolatedRules(t *testing.T) {
 		// A second copy from the DLQ finds the entry open. Its count is from the earlier opening too.
 		m.Message.Memory.Contentions = b.MaxContentions
 		b.one(b.back("m3", m))
-		if got := b.last(job.Recovery, 2).Message.Memory; got.Contentions != 0 {
-			t.Errorf("memory %+v", got)
-		}
+		equal(b, b.last(job.Recovery, 2).Message.Memory.Contentions, 0, "the memory's number of contentions")
 	})
 	t.Run("put back and failing again, it has a fresh budget", func(t *testing.T) {
 		b, m := isolated(t, job.Transient)

@@ -21,9 +21,7 @@ func TestAWrappedJobRunsAndTravelsOnAsItCame(t *testing.T) {
 		b.one(b.record(fmt.Sprint("m", i), body))
 	}
 	for _, key := range []string{"test/good-sns", "test/good-bridge"} {
-		if e := b.ledger.entries[key]; e.Status != ledger.Done {
-			t.Errorf("%s: %+v", key, e)
-		}
+		equal(t, b.ledger.entries[key].Status, ledger.Done, "the status of %s", key)
 	}
 	b.run = fails(job.Transient, 0)
 	for i, body := range wrapped("bad") {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,43 +200,28 @@ func filled(v jsontext.Value) bool {
 	return text(v) != "" && v.Kind() != 'f'
 }
 
-// code is the error by which the provider itself refuses. It is "" if the answer is not in the provider's own
-// error shape, such as a proxy's answer. Proxies and frameworks put words, or a status's text in some spelling, under the
-// same name: that proves nothing.
+// code is the error code of the provider's protocol, or "" if the answer has none. A proxy may have written it.
 func (a answer) code() string {
-	code := text(a.fields["error"])
-	if a.fields["error"].Kind() != '"' || !token.MatchString(code) {
-		return ""
+	if v := a.fields["error"]; v.Kind() == '"' {
+		return text(v)
 	}
-	for status := 400; status < 600; status++ {
-		if code == http.StatusText(status) {
-			return ""
-		}
-	}
-	// A proxy answers 503 also to a request that it has passed on, so this text counts in no spelling.
-	if a.status == http.StatusServiceUnavailable && plain(code) == plain(http.StatusText(a.status)) {
-		return ""
-	}
-	return code
+	return ""
 }
 
-// token is the form of a code: no words with spaces between them.
-var token = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*([_.-][A-Za-z0-9]+)*$`)
-
-// own says whether the provider itself refused the request. It did not if another request under the key
-// may be at work (409), or if it gave up on reading this one (408).
-func (a answer) own() bool {
+// refuses says whether the status is one with which a provider refuses a request. It does not if another request under
+// the key may be at work (409), or if the reading of this one was given up (408).
+func (a answer) refuses() bool {
 	switch a.status {
 	case http.StatusRequestTimeout, http.StatusConflict:
 		return false
 	}
-	return a.code() != "" && (a.status >= 400 && a.status < 500 || a.status == http.StatusServiceUnavailable)
+	return a.status >= 400 && a.status < 500 || a.status == http.StatusServiceUnavailable
 }
 
-// refused is the outcome of a request that the provider refused for good, or "".
-func (a answer) refused() string {
+// declined is the outcome of a request that the provider refused for good, or "".
+func (a answer) declined() string {
 	switch {
-	case !a.own() || a.status >= 500 || a.status == http.StatusTooManyRequests:
+	case !a.refuses() || a.status >= 500 || a.status == http.StatusTooManyRequests:
 	case a.code() == codeInvalidRecipient:
 		return InvalidRecipient
 	case a.code() == codeUnsubscribed:
@@ -246,27 +230,44 @@ func (a answer) refused() string {
 	return ""
 }
 
-// refusal is the error of an answer that is no success. It is a refusal only if the provider itself refused. A
-// proxy or a broken server proves nothing, so the outcome is then unknown.
-func (a answer) refusal(now time.Time) error {
-	if outcome := a.refused(); outcome != "" {
+// refusal is the error of an answer that is no success. Only the codes that the configuration declares prove that the
+// request was not accepted. A service mesh answers 503, and a gateway any other error, also for a request that it has
+// passed on, in a body that may look like the provider's own.
+func (a answer) refusal(declared []string, now time.Time) error {
+	if outcome := a.declined(); outcome != "" {
 		return acklast.Declined(outcome)
 	}
+	own := a.refuses() && slices.Contains(declared, a.code())
 	err := fmt.Errorf("provider answered %d", a.status)
+	if a.refuses() && a.code() != "" && !own {
+		// The code is not quoted, since it may be any text.
+		err = fmt.Errorf("%w with an error code that %s does not name", err, EnvRefusals)
+	}
 	wait := retryAfter(a.header.Get("Retry-After"), now)
 	switch {
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && wait > 0:
 		err = acklast.Throttled(err, wait)
-	case !a.own(), a.status == http.StatusServiceUnavailable,
+	case !own, a.status == http.StatusServiceUnavailable,
 		a.status == http.StatusUnauthorized, a.status == http.StatusForbidden, a.status == http.StatusTooEarly:
 		err = acklast.Transient(err)
 	default:
 		err = acklast.Rejected("%w", err)
 	}
-	if a.own() {
+	if own {
 		return acklast.Unsent(err)
 	}
 	return err
+}
+
+// ofAnyone says whether a code is the text of a status, with which frameworks and proxies answer too. That of 503 is
+// one in every spelling: it is the answer of a mesh for a request that it has passed on.
+func ofAnyone(code string) bool {
+	for status := 400; status < 600; status++ {
+		if code == http.StatusText(status) {
+			return true
+		}
+	}
+	return plain(code) == plain(http.StatusText(http.StatusServiceUnavailable))
 }
 
 // maxRetryAfter bounds the wait that a provider may ask for. People decide about longer waits.

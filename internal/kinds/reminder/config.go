@@ -32,6 +32,7 @@ const (
 	EnvKeyWindow    = "ACKLAST_PROVIDER_KEY_WINDOW"
 	EnvSettleTime   = "ACKLAST_PROVIDER_SETTLE_TIME"
 	EnvBareYes      = "ACKLAST_PROVIDER_BARE_YES"
+	EnvRefusals     = "ACKLAST_PROVIDER_REFUSALS"
 	EnvSESFrom      = "ACKLAST_SES_FROM"
 	EnvSESSet       = "ACKLAST_SES_CONFIGURATION_SET"
 	EnvSESSandbox   = "ACKLAST_SES_SANDBOX"
@@ -50,6 +51,7 @@ var variables = []acklast.Variable{
 	{Name: EnvKeyWindow, Setting: "providerKeyWindow", Help: "how long the HTTP provider remembers a key, such as 24h"},
 	{Name: EnvSettleTime, Setting: "providerSettleTime", Help: "how long after a call the HTTP provider's look-up may not yet find its request, such as 10m; nothing if that is not known"},
 	{Name: EnvBareYes, Setting: "providerBareYes", Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
+	{Name: EnvRefusals, Setting: "providerRefusals", Help: "the error codes by which the HTTP provider itself says that it has not accepted a request, such as rate_limited,overloaded"},
 	{Name: EnvSESFrom, Setting: "sesFrom", Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Setting: "sesConfigurationSet", Help: "the configuration set of SES, or nothing"},
 	{Name: EnvSESSandbox, Setting: "sesSandbox", Help: "true while the account is in SES's sandbox"},
@@ -83,6 +85,9 @@ type Config struct {
 	// BareYes lists the statuses with which an empty or null body of the HTTP provider is an acceptance,
 	// separated by commas, or is "none". "" means 200,201,202,204.
 	BareYes string
+	// Refusals lists the error codes by which the HTTP provider itself says that it has not accepted a request,
+	// separated by commas. A request that was answered with any other code may have been accepted.
+	Refusals string
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
 	SESFrom, SESSet string
@@ -106,11 +111,11 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		Provider: getenv(EnvProvider), Timeout: r.Duration(EnvTimeout, env.Positive, defaultTimeout),
 		URL: getenv(EnvURL), Secret: getenv(EnvSecret), SecretARN: getenv(EnvSecretARN),
 		Abilities: Abilities{Deduplicates: r.Bool(EnvDeduplicates), LooksUp: r.Bool(EnvLooksUp), KeyWindow: r.Duration(EnvKeyWindow, env.Positive, 0), SettleTime: r.Duration(EnvSettleTime, env.Positive, 0)},
-		BareYes:   getenv(EnvBareYes),
-		SESFrom:   getenv(EnvSESFrom), SESSet: getenv(EnvSESSet), SESSandbox: r.Bool(EnvSESSandbox),
+		BareYes:   getenv(EnvBareYes), Refusals: getenv(EnvRefusals),
+		SESFrom: getenv(EnvSESFrom), SESSet: getenv(EnvSESSet), SESSandbox: r.Bool(EnvSESSandbox),
 		Ignore: getenv(EnvIgnore),
 	}
-	for _, name := range c.ignored() {
+	for _, name := range listed(c.Ignore) {
 		r.Check(name != "" && !slices.Contains(attributes, name), "%s is %q, want names of attributes with commas, and none of %q", EnvIgnore, c.Ignore, attributes)
 	}
 	switch c.Provider {
@@ -123,6 +128,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
 		_, err = c.bareYes()
 		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
+		for _, code := range listed(c.Refusals) {
+			r.Check(code != "" && !ofAnyone(code), "%s is %q, want the provider's own error codes with commas, such as rate_limited,overloaded; the text of a status is no code, since proxies answer with it too", EnvRefusals, c.Refusals)
+		}
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only: want that time, such as 24h", EnvKeyWindow)
 		r.Check(c.Abilities.SettleTime == 0 || c.Abilities.LooksUp, "%s is set, but only a provider that looks up settles anything: want %s to be true, or the settle time left out", EnvSettleTime, EnvLooksUp)
@@ -170,6 +178,7 @@ func (c Config) deployable(getenv func(string) string) error {
 		{EnvKeyWindow, c.Abilities.KeyWindow != 0, http},
 		{EnvSettleTime, c.Abilities.SettleTime != 0, http},
 		{EnvBareYes, c.BareYes != "", http},
+		{EnvRefusals, c.Refusals != "", http},
 		{EnvSESFrom, c.SESFrom != "", ses},
 		{EnvSESSet, c.SESSet != "", ses},
 		{EnvSESSandbox, c.SESSandbox, ses},
@@ -192,12 +201,12 @@ func (c Config) abilities() Abilities {
 	return Abilities{} // SES has neither a key nor a look-up
 }
 
-// ignored are the attributes of Ignore.
-func (c Config) ignored() []string {
-	if c.Ignore == "" {
+// listed are the words of a list with commas.
+func listed(list string) []string {
+	if list == "" {
 		return nil
 	}
-	all := strings.Split(c.Ignore, ",")
+	all := strings.Split(list, ",")
 	for i := range all {
 		all[i] = strings.TrimSpace(all[i])
 	}
@@ -251,6 +260,7 @@ func (c Config) Environment() map[string]string {
 	duration(EnvKeyWindow, c.Abilities.KeyWindow)
 	duration(EnvSettleTime, c.Abilities.SettleTime)
 	set(EnvBareYes, c.BareYes)
+	set(EnvRefusals, c.Refusals)
 	set(EnvSESFrom, c.SESFrom)
 	set(EnvSESSet, c.SESSet)
 	yes(EnvSESSandbox, c.SESSandbox)
@@ -267,7 +277,7 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(awsclient.Bounded(cfg)), c.SecretARN)
 		}
 		yes, _ := c.bareYes() // ParseConfig refuses a wrong list, which would count as none
-		return NewHTTP(c.URL, yes, secret, now)
+		return NewHTTP(c.URL, Declared{BareYes: yes, Refusals: listed(c.Refusals)}, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
 	}

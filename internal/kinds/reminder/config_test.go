@@ -21,7 +21,7 @@ func TestConfig(t *testing.T) {
 		"none": {Timeout: 5 * time.Second},
 		"http": {Provider: reminder.ProviderHTTP, Timeout: 3 * time.Second, URL: "https://provider.example/v1", SecretARN: "arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf",
 			Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: time.Hour, SettleTime: time.Minute}},
-		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s", BareYes: "200, 202"},
+		"http that can do nothing": {Provider: reminder.ProviderHTTP, Timeout: time.Second, URL: "http://127.0.0.1:1", Secret: "s", BareYes: "200, 202", Refusals: "rate_limited, Overloaded"},
 		"ses":                      {Provider: reminder.ProviderSES, Timeout: time.Second, SESFrom: "a@example.com", SESSet: "set", Ignore: "customer_id, created_at"},
 	} {
 		env := c.Environment()
@@ -60,6 +60,10 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{http, reminder.EnvSettleTime, map[string]string{reminder.EnvDeduplicates: "true", reminder.EnvKeyWindow: "1h", reminder.EnvSettleTime: "1m"}},
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "200,404"}},
 		{http, reminder.EnvBareYes, map[string]string{reminder.EnvBareYes: "yes"}},
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: "rate_limited,,overloaded"}},
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: "rate_limited, Forbidden"}},
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: "service_unavailable"}},
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: "ServiceUnavailable"}},
 		{http, reminder.EnvLooksUp, map[string]string{reminder.EnvLooksUp: "perhaps"}},
 		{http, reminder.EnvIgnore, map[string]string{reminder.EnvIgnore: "customer_id,,ttl"}},
 		{http, reminder.EnvIgnore, map[string]string{reminder.EnvIgnore: "customer_id, unsubscribed"}},
@@ -140,7 +144,7 @@ func TestThePolicyIsDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range []string{reminder.EnvProvider, reminder.EnvURL, reminder.EnvSecret, reminder.EnvSecretARN, reminder.EnvTimeout,
-		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSettleTime, reminder.EnvBareYes, reminder.EnvSESFrom, reminder.EnvSESSet, reminder.EnvIgnore} {
+		reminder.EnvDeduplicates, reminder.EnvLooksUp, reminder.EnvKeyWindow, reminder.EnvSettleTime, reminder.EnvBareYes, reminder.EnvRefusals, reminder.EnvSESFrom, reminder.EnvSESSet, reminder.EnvIgnore} {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/reminders.md does not explain %s", name)
 		}

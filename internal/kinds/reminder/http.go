@@ -34,24 +34,30 @@ const (
 //
 // docs/reminders.md says what each answer means.
 type HTTP struct {
-	url string
-	// yes are the statuses with which an empty or null body is an acceptance.
-	yes    []int
-	secret Secret
-	client *http.Client
-	now    func() time.Time
+	url      string
+	declared Declared
+	secret   Secret
+	client   *http.Client
+	now      func() time.Time
 	// stale says that the provider refused the secret; the next call reads it again.
 	stale atomic.Bool
+}
+
+// Declared is what a provider's operator says about its answers. Without a declaration an answer proves nothing.
+type Declared struct {
+	// BareYes are the statuses with which an empty or null body is an acceptance.
+	BareYes []int
+	// Refusals are the error codes by which the provider itself says that it has not accepted a request.
+	Refusals []string
 }
 
 // Secret returns the secret that authorises requests, "" for none. With fresh it reads the secret again.
 type Secret func(ctx context.Context, fresh bool) (string, error)
 
-// NewHTTP returns a provider at a base URL. With the statuses of yes an empty or null body is an
-// acceptance. The provider keeps one client, whose connections are reused.
-func NewHTTP(baseURL string, yes []int, secret Secret, now func() time.Time) *HTTP {
+// NewHTTP returns a provider at a base URL. It keeps one client, whose connections are reused.
+func NewHTTP(baseURL string, declared Declared, secret Secret, now func() time.Time) *HTTP {
 	return &HTTP{
-		url: strings.TrimSuffix(baseURL, "/"), yes: yes, secret: secret, now: now,
+		url: strings.TrimSuffix(baseURL, "/"), declared: declared, secret: secret, now: now,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
@@ -94,12 +100,12 @@ func (h *HTTP) Send(ctx context.Context, key string, p Payload) (string, error) 
 	switch id, failed := a.named(key); {
 	case a.success() && id != "" && !failed:
 		return id, nil
-	case a.success() && a.bare && slices.Contains(h.yes, a.status):
+	case a.success() && a.bare && slices.Contains(h.declared.BareYes, a.status):
 		return "", nil
 	case a.success():
 		return "", acklast.Transient(fmt.Errorf("provider answered %d with a body that names no request", a.status))
 	}
-	return "", a.refusal(h.now())
+	return "", a.refusal(h.declared.Refusals, h.now())
 }
 
 // Lookup asks for the request under the key. Only an answer that names the request proves that it was accepted.
@@ -112,8 +118,8 @@ func (h *HTTP) Lookup(ctx context.Context, key string, _ Payload) (string, error
 	switch {
 	case a.status == http.StatusOK && id != "" && !failed:
 		return id, nil
-	case a.refused() != "" && id != "":
-		return "", acklast.Declined(a.refused())
+	case a.declined() != "" && id != "":
+		return "", acklast.Declined(a.declined())
 	case a.status == http.StatusNotFound && a.code() == codeNotFound:
 		return "", acklast.ErrNoRequest
 	case a.status == http.StatusNotFound:

@@ -43,7 +43,7 @@ func payload() reminder.Payload {
 // provider is an HTTP adapter on a server.
 func provider(t *testing.T, url, secret string) *reminder.HTTP {
 	t.Helper()
-	p := reminder.NewHTTP(url, nil, reminder.StaticSecret(secret), func() time.Time { return t0 })
+	p := reminder.NewHTTP(url, reminder.Declared{Refusals: fakeprovider.Refusals}, reminder.StaticSecret(secret), func() time.Time { return t0 })
 	t.Cleanup(p.Close)
 	return p
 }
@@ -251,7 +251,7 @@ func TestHTTPMakesOneRequestOnAReusedConnection(t *testing.T) {
 func TestHTTPReadsARotatedSecret(t *testing.T) {
 	b := box(t, fakeprovider.Options{Token: "new"})
 	reads := 0
-	p := reminder.NewHTTP(b.URL(), nil, func(_ context.Context, fresh bool) (string, error) {
+	p := reminder.NewHTTP(b.URL(), reminder.Declared{}, func(_ context.Context, fresh bool) (string, error) {
 		if fresh {
 			reads++
 			return "new", nil
@@ -265,7 +265,7 @@ func TestHTTPReadsARotatedSecret(t *testing.T) {
 	if _, err := p.Send(t.Context(), "k1", payload()); err != nil || reads != 1 {
 		t.Errorf("after the refusal: %v, %d reads", err, reads)
 	}
-	broken := reminder.NewHTTP(b.URL(), nil, func(context.Context, bool) (string, error) {
+	broken := reminder.NewHTTP(b.URL(), reminder.Declared{}, func(context.Context, bool) (string, error) {
 		return "", errors.New("denied")
 	}, time.Now)
 	_, err := broken.Send(t.Context(), "k2", payload())
@@ -301,7 +301,7 @@ func TestHTTPACutBodyIsUnknown(t *testing.T) {
 			_, _ = conn.Write([]byte(sent))
 			_ = conn.Close()
 		})
-		p := reminder.NewHTTP(srv.URL, []int{200}, reminder.StaticSecret(""), time.Now)
+		p := reminder.NewHTTP(srv.URL, reminder.Declared{BareYes: []int{200}}, reminder.StaticSecret(""), time.Now)
 		t.Cleanup(p.Close)
 		id, err := p.Send(t.Context(), "k1", payload())
 		if id != "" {

@@ -51,7 +51,7 @@ func start(_ context.Context, s acklast.Services) (acklast.Runner[Payload], erro
 		}), nil
 	}
 	runner, err := acklast.NewEffect(s, acklast.Effect[Payload]{
-		Plan: planner{NewSubscriptions(s.DynamoDB, s.Table(table), c.ignored()...)}.plan,
+		Plan: planner{NewSubscriptions(s.DynamoDB, s.Table(table), listed(c.Ignore)...)}.plan,
 		Send: provider.Send, Lookup: provider.Lookup, Abilities: c.abilities(), Timeout: c.Timeout,
 	})
 	if err != nil { // ParseConfig has checked the rest

@@ -259,7 +259,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 // The description lists every variable of a configuration.
 func TestTheDescriptionListsTheEnvironment(t *testing.T) {
 	d := acklast.Describe(reminder.Kind())[0]
-	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", SESFrom: "x", SESSet: "x", SESSandbox: true, Ignore: "x",
+	full := reminder.Config{Provider: "x", Timeout: 1, URL: "x", Secret: "x", SecretARN: "x", BareYes: "x", Refusals: "x", SESFrom: "x", SESSet: "x", SESSandbox: true, Ignore: "x",
 		Abilities: reminder.Abilities{Deduplicates: true, LooksUp: true, KeyWindow: 1, SettleTime: 1}}
 	var want, got []string
 	for name := range full.Environment() {

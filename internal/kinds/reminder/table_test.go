@@ -3,6 +3,7 @@ package reminder_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ const (
 
 const html = "<html><body>upstream connect error or disconnect/reset before headers</body></html>"
 
-// cells are the answers of a provider to one request and their results: the verdict, and for a provider without
+// cells are the answers of a provider to one request and their results if the fake provider's codes are declared: the verdict, and for a provider without
 // abilities, one that deduplicates and one that looks up, the number of accepted requests and the job's end. An
 // answer that proves nothing stands twice: for a request that was accepted and for one that was not.
 var cells = map[string]struct {
@@ -123,50 +124,90 @@ var cells = map[string]struct {
 	"201 sid":                            {fakeprovider.Foreign(201, `{"sid":"SM1","status":"queued","error_code":null,"error_message":null}`, true), accepted, done, done, done, [3]int{1, 1, 1}},
 	"202 one of a list":                  {fakeprovider.Foreign(202, `{"messages":[{"id":"m","status":"accepted"}]}`, true), accepted, done, done, done, [3]int{1, 1, 1}},
 	"504 of a proxy with no body":        {fakeprovider.Foreign(504, ``, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	// An answer with a code in one word. Only the codes that the configuration declares are the provider's own.
+	"503 of a proxy, one word":                 {fakeprovider.Foreign(503, `{"error":"unavailable"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, one word, Retry-After":    {fakeprovider.Foreign(503, `{"error":"unavailable"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, one word, not accepted":   {fakeprovider.Foreign(503, `{"error":"upstream_reset"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"503 of a proxy, a code":                   {fakeprovider.Foreign(503, `{"code":"UPSTREAM_ERROR"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 of a proxy, a code, Retry-After":      {fakeprovider.Foreign(503, `{"code":"UPSTREAM_ERROR"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 a declared code in another spelling":  {fakeprovider.Foreign(503, `{"error":"FAILED"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 a declared code in another field":     {fakeprovider.Foreign(503, `{"code":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 a declared code inside an object":     {fakeprovider.Foreign(503, `{"error":{"code":"failed"}}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 a declared code among other words":    {fakeprovider.Foreign(503, `{"error":"failed to reach upstream"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"503 invalid recipient":                    {fakeprovider.Foreign(503, `{"error":"invalid_recipient"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"429 of a gateway, one word":               {fakeprovider.Foreign(429, `{"error":"throttled"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"429 of a gateway, one word, Retry-After":  {fakeprovider.Foreign(429, `{"error":"throttled"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"429 of a gateway, one word, not accepted": {fakeprovider.Foreign(429, `{"error":"throttled"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"429 invalid recipient":                    {fakeprovider.Foreign(429, `{"error":"invalid_recipient"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"400 of a gateway, one word":               {fakeprovider.Foreign(400, `{"error":"malformed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"401 of a gateway, one word":               {fakeprovider.Foreign(401, `{"error":"invalid_token"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"403 of a firewall, one word":              {fakeprovider.Foreign(403, `{"error":"blocked"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"404 of a gateway, one word":               {fakeprovider.Foreign(404, `{"error":"no_route"}`, false), unknown, ambiguous, done, ambiguous, [3]int{0, 1, 0}},
+	"422 of a gateway, one word":               {fakeprovider.Foreign(422, `{"error":"invalid"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"425 of a gateway, one word":               {fakeprovider.Foreign(425, `{"error":"too_early"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	// A declared code counts only with a status that refuses.
+	"408 a declared code":              {fakeprovider.Foreign(408, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"408 a declared code, Retry-After": {fakeprovider.Foreign(408, `{"error":"failed"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"409 a declared code":              {fakeprovider.Foreign(409, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"500 a declared code":              {fakeprovider.Foreign(500, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"502 a declared code":              {fakeprovider.Foreign(502, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"504 a declared code, Retry-After": {fakeprovider.Foreign(504, `{"error":"failed"}`, true).After("7"), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"200 a declared code":              {fakeprovider.Foreign(200, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"303 a declared code":              {fakeprovider.Foreign(303, `{"error":"failed"}`, true), unknown, ambiguous, done, done, [3]int{1, 1, 1}},
+	"401 a declared code, Retry-After": {fakeprovider.Fail(401).After("7"), unsent, done, done, done, [3]int{1, 1, 1}},
+	"425 a declared code":              {fakeprovider.Fail(425), unsent, done, done, done, [3]int{1, 1, 1}},
 }
 
+// unproven is a cell whose request was not accepted, if the configuration does not declare the answer's code.
+var unproven = [3]end{ambiguous, done, ambiguous}
+
 // Whatever a provider answers, at most one request of a reminder is accepted, or the job is ambiguous. No
-// reminder is sent twice or lost.
+// reminder is sent twice or lost. A code that is not declared proves nothing: a proxy may have written it.
 func TestEveryAnswerOfAProvider(t *testing.T) {
 	b := newBench(t)
 	names := topology.NamesOf("kind")
 	store := dynamo.New(awsclient.DynamoDB(b.services.AWS), names.LedgerTable, dynamo.Options{Now: b.services.Now})
 	for i, can := range []fakeprovider.Options{{}, {Deduplicates: true}, {LooksUp: true}} {
-		provider := box(t, can)
-		for name, c := range cells {
-			want := [3]end{c.plain, c.deduplicates, c.looksUp}[i]
-			t.Run(fmt.Sprintf("deduplicates %v, looks up %v/%s", can.Deduplicates, can.LooksUp, name), func(t *testing.T) {
-				now := t0
-				run := &tableRun{T: t, store: store, now: &now, environment: map[string]string{
-					reminder.EnvProvider: "http", reminder.EnvURL: provider.URL(), reminder.EnvKeyWindow: "24h",
-					reminder.EnvDeduplicates: fmt.Sprint(can.Deduplicates), reminder.EnvLooksUp: fmt.Sprint(can.LooksUp),
-				}}
-				run.services = acklast.NewServices(b.services.AWS, "kind", func() time.Time { return now })
-				run.services.Getenv = environment(run.environment)
-				p := payload()
-				p.ReminderID, p.Recipient = fmt.Sprint(i, " ", name), fmt.Sprint("customer ", i, " ", name)
-				if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}); err != nil {
-					t.Fatal(err)
+		for _, declared := range []string{"", strings.Join(fakeprovider.Refusals, ", ") + ", BUSY"} {
+			provider := box(t, can)
+			for name, c := range cells {
+				want, accepted := [3]end{c.plain, c.deduplicates, c.looksUp}[i], c.accepted[i]
+				if declared == "" && c.verdict == unsent {
+					c.verdict, want, accepted = unknown, unproven[i], [3]int{0, 1, 0}[i]
 				}
-				provider.Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Do: c.do})
-				if name == "no answer, accepted" {
-					run.environment[reminder.EnvTimeout] = "50ms" // of the first call only
-				}
-				run.attempt(p)
-				if got := run.verdict(p); got != c.verdict {
-					t.Errorf("the first answer counts as %s, want %s: %+v", got, c.verdict, run.entry(p))
-				}
-				delete(run.environment, reminder.EnvTimeout)
-				for n := 0; n < 5 && run.end(p) == ""; n++ {
+				t.Run(fmt.Sprintf("deduplicates %v, looks up %v, declared %v/%s", can.Deduplicates, can.LooksUp, declared != "", name), func(t *testing.T) {
+					now := t0
+					run := &tableRun{T: t, store: store, now: &now, environment: map[string]string{
+						reminder.EnvProvider: "http", reminder.EnvURL: provider.URL(), reminder.EnvKeyWindow: "24h", reminder.EnvRefusals: declared,
+						reminder.EnvDeduplicates: fmt.Sprint(can.Deduplicates), reminder.EnvLooksUp: fmt.Sprint(can.LooksUp),
+					}}
+					run.services = acklast.NewServices(b.services.AWS, "kind", func() time.Time { return now })
+					run.services.Getenv = environment(run.environment)
+					p := payload()
+					p.ReminderID, p.Recipient = fmt.Sprint(i, declared != "", " ", name), fmt.Sprint("customer ", i, " ", name)
+					if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}); err != nil {
+						t.Fatal(err)
+					}
+					provider.Add(fakeprovider.Rule{Recipient: p.Recipient, Times: 1, Do: c.do})
+					if name == "no answer, accepted" {
+						run.environment[reminder.EnvTimeout] = "50ms" // of the first call only
+					}
 					run.attempt(p)
-				}
-				if got := run.end(p); got != want {
-					t.Errorf("the job ends %s, want %s: %+v", got, want, run.entry(p))
-				}
-				if got := len(provider.Accepted(p.Recipient)); got != c.accepted[i] {
-					t.Errorf("%d acceptances, want %d", got, c.accepted[i])
-				}
-			})
+					if got := run.verdict(p); got != c.verdict {
+						t.Errorf("the first answer counts as %s, want %s: %+v", got, c.verdict, run.entry(p))
+					}
+					delete(run.environment, reminder.EnvTimeout)
+					for n := 0; n < 5 && run.end(p) == ""; n++ {
+						run.attempt(p)
+					}
+					if got := run.end(p); got != want {
+						t.Errorf("the job ends %s, want %s: %+v", got, want, run.entry(p))
+					}
+					if got := len(provider.Accepted(p.Recipient)); got != accepted {
+						t.Errorf("%d acceptances, want %d", got, accepted)
+					}
+				})
+			}
 		}
 	}
 }

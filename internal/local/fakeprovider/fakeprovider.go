@@ -33,6 +33,10 @@ type Options struct {
 	Token string
 }
 
+// Refusals are the error codes of the provider's own: it has not accepted a request that it answers with one of them. Its
+// protocol has invalid_recipient and unsubscribed too, which refuse a message for good.
+var Refusals = []string{"bad_request", "failed", "no_such_template", "rate_limited", "unauthorized", "unknown-recipient"}
+
 // Acceptance is one message that was accepted.
 type Acceptance struct {
 	Key       string    `json:"key"`
@@ -82,7 +86,7 @@ func Throttle(retryAfter string) Behaviour {
 	return Behaviour{status: http.StatusTooManyRequests, code: "rate_limited", retryAfter: retryAfter}
 }
 
-// Refuse answers 422 with an error code such as "invalid_recipient".
+// Refuse answers 422 with an error code: one of Refusals, "invalid_recipient" or "unsubscribed".
 func Refuse(code string) Behaviour {
 	return Behaviour{status: http.StatusUnprocessableEntity, code: code}
 }

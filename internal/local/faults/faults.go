@@ -90,7 +90,7 @@ func New(target string) *Proxy {
 	p := &Proxy{
 		target: u,
 		url:    "http://" + l.Addr().String(),
-		// Compression stays as client and target agreed it; the answer is passed on byte by byte.
+		// Client and target agree on the compression; the proxy passes the answer on byte by byte.
 		transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 		calls:     map[string]int{},
 	}
@@ -254,7 +254,7 @@ func CancelTransaction(codes ...string) Fault {
 }
 
 // DropAnswer forwards the request, waits for the whole answer and closes the connection instead of passing the
-// answer on. The write is then committed, but its writer cannot know.
+// answer on. The write is then committed, but the client cannot know that.
 func DropAnswer() Fault {
 	return Fault{func(x *exchange) {
 		if res, err := x.forward(); err == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Lag forwards each request, and answers with the oldest answer to an equal request that is not older than by. So
-// what a client reads is up to that old, as counts of SQS are. If no such answer is known, it passes on the new one.
+// Lag forwards each request, and answers with the oldest known answer to an equal request that is at most as old as by.
+// So a client reads stale answers, as it does with the counts of SQS. If no such answer is known, it passes on the new one.
 func Lag(by time.Duration) Fault {
 	type past struct {
 		at     time.Time
