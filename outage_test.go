@@ -55,7 +55,7 @@ func newOutage(t *testing.T) *outage {
 		}),
 	}, stack, clock)
 	services.Getenv = func(name string) string {
-		return map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://provider.invalid"}[name]
+		return map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://provider.invalid", reminder.EnvRefusals: "none"}[name]
 	}
 	o.subscriptions = reminder.NewSubscriptions(services.DynamoDB, names.Table("subscriptions"))
 	kind, err := acklast.Running(t.Context(), reminder.Kind(), services)

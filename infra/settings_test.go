@@ -125,7 +125,7 @@ func TestSettingsLieInTheRegion(t *testing.T) {
 				continue // it is that kind's setting
 			}
 			s, err = ParseSettings(map[string]any{
-				Prefix + name: arn, Prefix + "provider": "http", Prefix + "providerUrl": "https://p.example",
+				Prefix + name: arn, Prefix + "provider": "http", Prefix + "providerUrl": "https://p.example", Prefix + "providerRefusals": "none",
 			})
 		}
 		if err != nil {

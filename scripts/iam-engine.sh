@@ -41,5 +41,5 @@ check "customerKey" customerKey=false # the key is kept, with the rights to what
 check "vpc checkedDeployment" vpc=vpc-0a1b2c3d subnets=subnet-0a1b2c3d,subnet-1a2b3c4d checkedDeployment=true
 check "ses" provider=ses sesFrom=reminders@example.com sesConfigurationSet=reminders
 check "ses sesSandbox" provider=ses sesFrom=reminders@example.com sesConfigurationSet=reminders sesSandbox=true
-check "http senders" provider=http providerUrl=https://provider.example "senders=$senders" \
+check "http senders" provider=http providerUrl=https://provider.example providerRefusals=rate_limited,overloaded "senders=$senders" \
 	providerSecretArn=arn:aws:secretsmanager:eu-central-1:123456789012:secret:provider-AbCdEf

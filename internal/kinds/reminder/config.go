@@ -51,7 +51,7 @@ var variables = []acklast.Variable{
 	{Name: EnvKeyWindow, Setting: "providerKeyWindow", Help: "how long the HTTP provider remembers a key, such as 24h"},
 	{Name: EnvSettleTime, Setting: "providerSettleTime", Help: "how long after a call the HTTP provider's look-up may not yet find its request, such as 10m; nothing if that is not known"},
 	{Name: EnvBareYes, Setting: "providerBareYes", Help: `the statuses with which an empty or null body of the HTTP provider is an acceptance, such as 200,202; or "none"`},
-	{Name: EnvRefusals, Setting: "providerRefusals", Help: "the error codes by which the HTTP provider itself says that it has not accepted a request, such as rate_limited,overloaded"},
+	{Name: EnvRefusals, Setting: "providerRefusals", Help: `the error codes by which the HTTP provider itself says that it has not accepted a request, such as rate_limited,overloaded; or "none"`},
 	{Name: EnvSESFrom, Setting: "sesFrom", Help: "the verified address that SES sends from"},
 	{Name: EnvSESSet, Setting: "sesConfigurationSet", Help: "the configuration set of SES, or nothing"},
 	{Name: EnvSESSandbox, Setting: "sesSandbox", Help: "true while the account is in SES's sandbox"},
@@ -86,7 +86,8 @@ type Config struct {
 	// separated by commas, or is "none". "" means 200,201,202,204.
 	BareYes string
 	// Refusals lists the error codes by which the HTTP provider itself says that it has not accepted a request,
-	// separated by commas. A request that was answered with any other code may have been accepted.
+	// separated by commas, or is "none". A request that was answered with any other code may have been accepted. It may be
+	// left out for a provider that deduplicates alone: with another one every error would make a reminder ambiguous.
 	Refusals string
 
 	// SESFrom is the verified identity SES sends from, SESSet its configuration set or "".
@@ -128,8 +129,9 @@ func ParseConfig(getenv func(string) string) (Config, error) {
 		r.Check(c.Secret == "" || c.SecretARN == "", "%s and %s are both set, want one", EnvSecret, EnvSecretARN)
 		_, err = c.bareYes()
 		r.Check(err == nil, `%s is %q, want statuses from 200 to 299 such as "200,202", or "none"`, EnvBareYes, c.BareYes)
-		for _, code := range listed(c.Refusals) {
-			r.Check(code != "" && !ofAnyone(code), "%s is %q, want the provider's own error codes with commas, such as rate_limited,overloaded; the text of a status is no code, since proxies answer with it too", EnvRefusals, c.Refusals)
+		r.Check(c.Abilities.Deduplicates || c.Refusals != "", `%s is not set, but without it every error of a provider that does not deduplicate makes a reminder ambiguous, also a wrong secret: want the provider's own error codes, such as rate_limited,overloaded, or "none"`, EnvRefusals)
+		for _, code := range c.refusals() {
+			r.Check(code != "" && !ofAnyone(code), `%s is %q, want the provider's own error codes with commas, such as rate_limited,overloaded, or "none"; the text of a status is no code, since proxies answer with it too`, EnvRefusals, c.Refusals)
 		}
 		r.Check(!c.Abilities.Deduplicates && !c.Abilities.LooksUp || c.Abilities.KeyWindow > 0,
 			"%s is not set, but a provider that deduplicates or looks up remembers a key for some time only: want that time, such as 24h", EnvKeyWindow)
@@ -199,6 +201,14 @@ func (c Config) abilities() Abilities {
 		return c.Abilities
 	}
 	return Abilities{} // SES has neither a key nor a look-up
+}
+
+// refusals are the codes of Refusals.
+func (c Config) refusals() []string {
+	if c.Refusals == "none" {
+		return nil
+	}
+	return listed(c.Refusals)
 }
 
 // listed are the words of a list with commas.
@@ -277,7 +287,7 @@ func (c Config) NewProvider(cfg aws.Config, now func() time.Time) Provider {
 			secret = ManagedSecret(secretsmanager.NewFromConfig(awsclient.Bounded(cfg)), c.SecretARN)
 		}
 		yes, _ := c.bareYes() // ParseConfig refuses a wrong list, which would count as none
-		return NewHTTP(c.URL, Declared{BareYes: yes, Refusals: listed(c.Refusals)}, secret, now)
+		return NewHTTP(c.URL, Declared{BareYes: yes, Refusals: c.refusals()}, secret, now)
 	case ProviderSES:
 		return NewSES(sesv2.NewFromConfig(cfg), c.SESFrom, c.SESSet, now)
 	}

@@ -40,7 +40,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestConfigNamesTheVariable(t *testing.T) {
-	http := map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example"}
+	http := map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example", reminder.EnvRefusals: "none"}
 	ses := map[string]string{reminder.EnvProvider: "ses", reminder.EnvSESFrom: "a@example.com"}
 	for _, tt := range []struct {
 		base map[string]string
@@ -55,6 +55,8 @@ func TestConfigNamesTheVariable(t *testing.T) {
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecret: "s3cret", reminder.EnvSecretARN: "arn:x"}},
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "provider-secret"}},
 		{http, reminder.EnvSecretARN, map[string]string{reminder.EnvSecretARN: "s3cret"}}, // the secret itself, in the wrong variable
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: ""}},
+		{http, reminder.EnvRefusals, map[string]string{reminder.EnvRefusals: "", reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "1h"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvDeduplicates: "true"}},
 		{http, reminder.EnvKeyWindow, map[string]string{reminder.EnvLooksUp: "true", reminder.EnvKeyWindow: "-1h"}},
 		{http, reminder.EnvSettleTime, map[string]string{reminder.EnvDeduplicates: "true", reminder.EnvKeyWindow: "1h", reminder.EnvSettleTime: "1m"}},

@@ -33,7 +33,7 @@ func TestTheKindNamesAWrongVariableAtItsStart(t *testing.T) {
 	}{
 		"SES without its sender": {map[string]string{reminder.EnvProvider: "ses"}, reminder.EnvSESFrom},
 		"a call longer than an attempt": {map[string]string{
-			reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example", reminder.EnvTimeout: "30s",
+			reminder.EnvProvider: "http", reminder.EnvURL: "https://p.example", reminder.EnvRefusals: "none", reminder.EnvTimeout: "30s",
 		}, reminder.EnvTimeout},
 	} {
 		services := acklast.NewServices(awsAt(t, "http://127.0.0.1:1"), "s", time.Now)
@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 		T: t, subscriptions: reminder.NewSubscriptions(awsclient.DynamoDB(cfg), names.Table("subscriptions")),
 		services: acklast.NewServices(cfg, "kind", func() time.Time { return t0 }), provider: box(t, fakeprovider.Options{}),
 	}
-	b.services.Getenv = environment(map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: b.provider.URL()})
+	b.services.Getenv = environment(map[string]string{reminder.EnvProvider: "http", reminder.EnvURL: b.provider.URL(), reminder.EnvRefusals: "none"})
 	return b
 }
 
@@ -165,8 +165,8 @@ func TestGrants(t *testing.T) {
 		want   []string
 	}{
 		"none":                  {reminder.Config{}, nil},
-		"http":                  {reminder.Config{Provider: "http", URL: "https://p.example", SecretARN: secret}, []string{secret + " secretsmanager:GetSecretValue"}},
-		"http without a secret": {reminder.Config{Provider: "http", URL: "https://p.example"}, nil},
+		"http":                  {reminder.Config{Provider: "http", URL: "https://p.example", Refusals: "none", SecretARN: secret}, []string{secret + " secretsmanager:GetSecretValue"}},
+		"http without a secret": {reminder.Config{Provider: "http", URL: "https://p.example", Refusals: "none"}, nil},
 		"ses": {reminder.Config{Provider: "ses", SESFrom: "billing@example.com"}, []string{
 			"arn:{partition}:ses:{region}:{account}:identity/billing@example.com ses:SendEmail ses:SendTemplatedEmail",
 			"arn:{partition}:ses:{region}:{account}:identity/example.com ses:SendEmail ses:SendTemplatedEmail",
@@ -215,11 +215,11 @@ func TestADeploymentIsChecked(t *testing.T) {
 		}
 		return all
 	}
-	http := []string{reminder.EnvProvider, "http", reminder.EnvURL, "https://p.example"}
+	http := []string{reminder.EnvProvider, "http", reminder.EnvURL, "https://p.example", reminder.EnvRefusals, "none"}
 	ses := []string{reminder.EnvProvider, "ses", reminder.EnvSESFrom, "a@example.com"}
 	for want, env := range map[string]map[string]string{
 		`ACKLAST_PROVIDER is "smtp", want "http", "ses" or nothing`:                     set(reminder.EnvProvider, "smtp"),
-		"ACKLAST_PROVIDER_URL is not the URL of a provider":                             set(reminder.EnvProvider, "http"),
+		"ACKLAST_PROVIDER_URL is not the URL of a provider":                             set(append(http, reminder.EnvURL, "")...),
 		"ACKLAST_PROVIDER_KEY_WINDOW is not set, but a provider that deduplicates":      set(append(http, reminder.EnvDeduplicates, "true")...),
 		"ACKLAST_PROVIDER_SECRET_ARN is no ARN of a secret":                             set(append(http, reminder.EnvSecretARN, "s3cret")...),
 		`ACKLAST_SES_FROM is "example.com", want the e-mail address that SES sends`:     set(reminder.EnvProvider, "ses", reminder.EnvSESFrom, "example.com"),
@@ -228,8 +228,9 @@ func TestADeploymentIsChecked(t *testing.T) {
 		"ACKLAST_PROVIDER_TIMEOUT is 6s, but an attempt has only 5.4s to make its call": set(append(ses, reminder.EnvTimeout, "6s")...),
 		`ACKLAST_PROVIDER_URL is set, but ACKLAST_PROVIDER is "": it belongs to http`:   set(reminder.EnvURL, "https://p.example"),
 		`ACKLAST_SES_FROM is set, but ACKLAST_PROVIDER is "http": it belongs to ses`:    set(append(http, reminder.EnvSESFrom, "a@example.com")...),
-		"ACKLAST_PROVIDER_URL is no https:// address, and the secret would travel": set(reminder.EnvProvider, "http", reminder.EnvURL, "http://p.example",
-			reminder.EnvSecretARN, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf"),
+		"ACKLAST_PROVIDER_URL is no https:// address, and the secret would travel": set(append(http, reminder.EnvURL, "http://p.example",
+			reminder.EnvSecretARN, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:p-AbCdEf")...),
+		"ACKLAST_PROVIDER_REFUSALS is not set, but without it every error": set(reminder.EnvProvider, "http", reminder.EnvURL, "https://p.example"),
 	} {
 		_, err := reminder.Kind().Grants(environment(env))
 		if err == nil || !strings.Contains(err.Error(), want) {

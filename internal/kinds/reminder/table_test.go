@@ -168,14 +168,14 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 	names := topology.NamesOf("kind")
 	store := dynamo.New(awsclient.DynamoDB(b.services.AWS), names.LedgerTable, dynamo.Options{Now: b.services.Now})
 	for i, can := range []fakeprovider.Options{{}, {Deduplicates: true}, {LooksUp: true}} {
-		for _, declared := range []string{"", strings.Join(fakeprovider.Refusals, ", ") + ", BUSY"} {
+		for _, declared := range []string{"none", strings.Join(fakeprovider.Refusals, ", ") + ", BUSY"} {
 			provider := box(t, can)
 			for name, c := range cells {
 				want, accepted := [3]end{c.plain, c.deduplicates, c.looksUp}[i], c.accepted[i]
-				if declared == "" && c.verdict == unsent {
+				if declared == "none" && c.verdict == unsent {
 					c.verdict, want, accepted = unknown, unproven[i], [3]int{0, 1, 0}[i]
 				}
-				t.Run(fmt.Sprintf("deduplicates %v, looks up %v, declared %v/%s", can.Deduplicates, can.LooksUp, declared != "", name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("deduplicates %v, looks up %v, declared %v/%s", can.Deduplicates, can.LooksUp, declared != "none", name), func(t *testing.T) {
 					now := t0
 					run := &tableRun{T: t, store: store, now: &now, environment: map[string]string{
 						reminder.EnvProvider: "http", reminder.EnvURL: provider.URL(), reminder.EnvKeyWindow: "24h", reminder.EnvRefusals: declared,
@@ -184,7 +184,7 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 					run.services = acklast.NewServices(b.services.AWS, "kind", func() time.Time { return now })
 					run.services.Getenv = environment(run.environment)
 					p := payload()
-					p.ReminderID, p.Recipient = fmt.Sprint(i, declared != "", " ", name), fmt.Sprint("customer ", i, " ", name)
+					p.ReminderID, p.Recipient = fmt.Sprint(i, declared != "none", " ", name), fmt.Sprint("customer ", i, " ", name)
 					if err := b.subscriptions.Put(t.Context(), reminder.Subscription{ID: p.SubscriptionID, Plan: p.Plan, RenewsAt: p.RenewsAt}); err != nil {
 						t.Fatal(err)
 					}
