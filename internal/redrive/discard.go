@@ -46,13 +46,16 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	}
 	resp := Response{Discard: run}
 	byKey := len(req.Jobs) > 0 // then every message may be one of them, such as a copy
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		key := ""
-		if byKey {
-			key = s.readBody(ctx, m).read.Key
-		}
-		named := key != "" && slices.Contains(req.Jobs, key)
-		if wanted[m.ID] || named {
+	sc, err := s.scan(ctx, whole, func(fresh []lanes.Received) (bool, error) {
+		for _, m := range fresh {
+			key := ""
+			if byKey {
+				key = s.readBody(ctx, m).read.Key
+			}
+			named := key != "" && slices.Contains(req.Jobs, key)
+			if !wanted[m.ID] && !named {
+				continue
+			}
 			delete(wanted, m.ID)
 			r, alone, err := s.discardOne(ctx, req, run, m, named)
 			if !alone {

@@ -1055,34 +1055,6 @@ func TestSelectByAttributeAndPayload(t *testing.T) {
 	}
 }
 
-// A list names every message once, however many pages it has.
-func TestListNamesEveryMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.many(3000)
-		seen, pages := map[string]bool{}, 0
-		for after, more := "", true; more; pages++ {
-			got := b.must(redrive.Request{Action: "inspect", List: true, After: after})
-			for _, m := range got.Messages {
-				if seen[m.Message] {
-					t.Fatalf("%s is listed twice", m.Message)
-				}
-				seen[m.Message] = true
-				if left := time.Until(m.DeletedAt); left <= 13*24*time.Hour || left > 14*24*time.Hour {
-					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
-				}
-			}
-			if raw, err := json.Marshal(got); err != nil || len(raw) > 6_000_000 {
-				t.Errorf("a page has %d bytes, more than Lambda answers; %v", len(raw), err)
-			}
-			after, more = got.Next, got.Next != ""
-		}
-		if len(seen) != 3000 {
-			t.Errorf("%d messages listed on %d pages, want 3000", len(seen), pages)
-		}
-	})
-}
-
 // The ledger knows which payload is the job's: only the other message is in conflict.
 func TestTheEntryTellsWhichMessageConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

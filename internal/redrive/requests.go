@@ -45,7 +45,8 @@ type Request struct {
 	WithBody bool `json:"withBody,omitempty"`
 	// Body is what mend makes of the body of Message.
 	Body string `json:"body,omitempty"`
-	// List has inspect name every message that is selected, from the one after After on.
+	// List asks inspect for the name of every message that is selected; After, alone beside it, for the page of such a list
+	// that an answer's Next names.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
 	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
@@ -83,7 +84,7 @@ type Response struct {
 	Scan    *Scan        `json:"scan,omitempty"`
 	Groups  []Group      `json:"groups,omitzero"`
 	Message *MessageView `json:"message,omitempty"`
-	// Messages are those of a list; Next is what the next page comes after, empty when none does.
+	// Messages are those of a list; Next names the page that follows, for the request's After, and is empty if none does.
 	Messages []Listed `json:"messages,omitzero"`
 	Next     string   `json:"next,omitempty"`
 	Plan     *Plan    `json:"plan,omitempty"`

@@ -144,29 +144,48 @@ func (s *Service) hold() *held {
 	}}
 }
 
-// scan receives every message of the DLQ once, gives each to see, and makes all of them visible again.
-// It stops early when see returns false.
-func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool, err error)) (Scan, error) {
+// A bounded scan keeps something of each message, so it stops at a number of them. A whole scan goes over the whole DLQ, however
+// many messages it has.
+const (
+	bounded = true
+	whole   = false
+)
+
+// scan receives every message of the DLQ once, gives what each round of receives brought to see, and makes all of them
+// visible again. It stops early when see returns false.
+func (s *Service) scan(ctx context.Context, bound bool, see func([]lanes.Received) (more bool, err error)) (Scan, error) {
+	mine := s.hold()
+	defer mine.release(ctx)
+	return s.scanInto(ctx, mine, bound, see)
+}
+
+// scanInto is scan for a caller that releases what it holds itself. If the DLQ has more messages than may be hidden at a time, a
+// whole scan gives back what it saw before it goes on; hashes of the ids tell what it has not seen.
+func (s *Service) scanInto(ctx context.Context, mine *held, bound bool, see func([]lanes.Received) (more bool, err error)) (Scan, error) {
 	var sc Scan
 	before, err := s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return sc, err
 	}
 	sc.Holds = before.Total()
-	mine := s.hold()
-	defer mine.release(ctx)
-	bytes, empty, lost := 0, 0, 0
+	met, gaveBack := newSightings(), false
+	bytes, empty, known, lost := 0, 0, 0, 0
 	end := s.now().Add(s.numbers.ScanTime)
 	// A queue that SQS counts as empty is taken for that at the first empty answer.
 	enough := s.numbers.EmptyReceives
 	if sc.Holds == 0 {
 		enough = 1
 	}
-	for empty < enough {
+	// What was given back is received again, so there is no empty answer: as many known messages as may be hidden, and nothing
+	// new among them, are the end, and so is the count if a receive brought nothing new.
+	over := func() bool {
+		return empty >= enough || gaveBack && (known >= s.numbers.MaxHidden || known > 0 && sc.Seen >= sc.Holds)
+	}
+	for !over() {
 		switch {
-		case sc.Seen >= s.numbers.ScanMessages:
+		case bound && sc.Seen >= s.numbers.ScanMessages:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.numbers.ScanMessages)
-		case bytes >= s.numbers.ScanBytes:
+		case bound && bytes >= s.numbers.ScanBytes:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d bytes", s.numbers.ScanBytes)
 		case s.now().After(end):
 			sc.Partial = fmt.Sprintf("stopped at the limit of %v", s.numbers.ScanTime)
@@ -174,37 +193,47 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.numbers.Hide, s.numbers.ReceiveWait)
+		left := sc.Holds - sc.Seen
+		if bound {
+			left = min(left, s.numbers.ScanMessages-sc.Seen)
+		}
+		calls := callsFor(left, bytes, sc.Seen)
+		if !bound && len(mine.byID)+calls*batch > s.numbers.MaxHidden {
+			mine.release(ctx)
+			gaveBack = true
+		}
+		received, err := s.receive(ctx, calls)
 		if err != nil {
 			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
 				return sc, err
 			}
 			s.log.Warn("receive failed", telemetry.KeyError, job.SafeText(err.Error()))
-			continue
 		}
 		if len(received) == 0 {
-			empty++
+			if err == nil {
+				empty++
+			}
 			continue
 		}
 		empty, enough = 0, s.numbers.EmptyReceives
 		mine.renew(ctx)
-		more := true
+		var fresh []lanes.Received
 		for _, m := range received {
-			known := mine.has(m.ID)
-			mine.keep(m.Message)
-			if known {
-				continue // its handle is newer; it was seen already
-			}
-			sc.Seen++
-			bytes += len(m.Body)
-			if more {
-				if more, err = see(m); err != nil {
-					return sc, err
-				}
+			mine.keep(m.Message) // its handle is newer
+			if met.first(m.ID) {
+				fresh = append(fresh, m)
+				bytes += len(m.Body)
 			}
 		}
-		if !more {
+		sc.Seen += len(fresh)
+		if known += len(received); len(fresh) == 0 {
+			continue
+		}
+		known = 0
+		if more, err := see(fresh); err != nil {
+			return sc, err
+		} else if !more {
 			sc.Partial = "stopped when what was looked for was found"
 			return sc, nil
 		}
@@ -212,16 +241,50 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	if sc.Seen < sc.Holds {
 		sc.Waiting = max(before.InFlight, 0)
 		sc.Partial = fmt.Sprintf("saw %d of about %d: others hold the rest, or they are gone", sc.Seen, sc.Holds)
+		if gaveBack {
+			sc.Partial += fmt.Sprintf(", or SQS did not give them: it has more than the %d that are hidden at a time", s.numbers.MaxHidden)
+		}
 	}
 	return sc, nil
+}
+
+// scanBuffer bounds the bodies that the receives of a scan bring at a time, by the average of those that it has seen.
+const scanBuffer = 16 << 20
+
+// callsFor is how many receives a scan makes side by side while so many messages are left: one if they are few, so that few
+// are in vain.
+func callsFor(left, bytes, seen int) int {
+	if seen == 0 || left < batch*sideBySide {
+		return 1
+	}
+	return max(1, min(sideBySide, scanBuffer/(batch*max(1, bytes/seen))))
+}
+
+// receive makes receives of the DLQ side by side. Beside an error it returns what those brought that succeeded.
+func (s *Service) receive(ctx context.Context, calls int) ([]lanes.Received, error) {
+	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
+	var group sync.WaitGroup
+	for i := range calls {
+		group.Go(func() {
+			answer, err := s.queues.Receive(ctx, job.DLQ, batch, s.numbers.Hide, s.numbers.ReceiveWait)
+			if errs[i] = err; err == nil {
+				answers[i] = answer
+			}
+		})
+	}
+	group.Wait()
+	return slices.Concat(answers...), errors.Join(errs...)
 }
 
 // find looks for one message of the DLQ, by its id or by its job's key.
 func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, sc Scan, err error) {
 	found := false
-	sc, err = s.scan(ctx, func(seen lanes.Received) (bool, error) {
-		if seen.ID == id || key != "" && s.readBody(ctx, seen).read.Key == key {
-			m, found = seen, true
+	sc, err = s.scan(ctx, whole, func(fresh []lanes.Received) (bool, error) {
+		for _, seen := range fresh {
+			if seen.ID == id || key != "" && s.readBody(ctx, seen).read.Key == key {
+				m, found = seen, true
+				break
+			}
 		}
 		return !found, nil
 	})
@@ -233,41 +296,44 @@ func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, s
 
 // survey scans and joins every message with its entry. The items are of messages seen once each.
 func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
+	mine := s.hold()
+	defer mine.release(ctx)
 	var items []item
-	joining := make([]lanes.Received, 0, batch)
-	flush := func() {
-		found := make([]item, len(joining))
-		var group sync.WaitGroup
-		for i, m := range joining {
-			group.Go(func() { found[i] = s.look(ctx, m, f) })
-		}
-		group.Wait()
-		for _, it := range found {
-			if f.matches(it, s.now()) {
-				items = append(items, it)
-			}
-		}
-		joining = joining[:0]
-	}
+	sc, err := s.match(ctx, mine, bounded, f, func(it item, _ lanes.Received) error {
+		items = append(items, it)
+		return nil
+	})
+	return items, sc, err
+}
+
+// match scans, joins every message with its entry, and gives those that the filter selects to each, once each.
+func (s *Service) match(ctx context.Context, mine *held, bound bool, f Filter, each func(item, lanes.Received) error) (Scan, error) {
 	missing := len(f.Messages)
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		if len(f.Messages) > 0 {
-			if !slices.Contains(f.Messages, m.ID) {
-				return true, nil // neither read nor looked up
-			}
-			missing--
+	sc, err := s.scanInto(ctx, mine, bound, func(fresh []lanes.Received) (bool, error) {
+		if len(f.Messages) > 0 { // the others are neither read nor looked up
+			fresh = slices.DeleteFunc(fresh, func(m lanes.Received) bool { return !slices.Contains(f.Messages, m.ID) })
+			missing -= len(fresh)
 		}
-		joining = append(joining, m)
-		if len(joining) == cap(joining) || len(f.Messages) > 0 {
-			flush()
+		found := make([]item, len(fresh))
+		var group errgroup.Group
+		group.SetLimit(sideBySide)
+		for i, m := range fresh {
+			group.Go(func() error { found[i] = s.look(ctx, m, f); return nil })
+		}
+		_ = group.Wait()
+		for i, it := range found {
+			if f.matches(it, s.now()) {
+				if err := each(it, fresh[i]); err != nil {
+					return false, err
+				}
+			}
 		}
 		return len(f.Messages) == 0 || missing > 0, nil
 	})
-	flush()
 	if len(f.Messages) > 0 && missing == 0 {
 		sc.Partial = "" // all that was named was found
 	}
-	return items, sc, err
+	return sc, err
 }
 
 // joined reads a message and its entry. An entry that cannot be read makes this message alone unsure.

@@ -3,10 +3,7 @@ package redrive
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 
-	"acklast/internal/job"
 	"acklast/internal/lanes"
 )
 
@@ -56,21 +53,13 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		d.mine.releaseBut(ctx, func(id string) bool { _, ours := d.targets[id]; return ours })
 		d.gaveBack = true
 	}
-	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
-	var group sync.WaitGroup
-	for i := range calls {
-		group.Go(func() {
-			answers[i], errs[i] = d.s.queues.Receive(ctx, job.DLQ, batch, d.s.numbers.Hide, d.s.numbers.ReceiveWait)
-		})
-	}
-	group.Wait()
-	received := slices.Concat(answers...)
+	received, err := d.s.receive(ctx, calls)
 	got := len(received)
 	if d.pass != nil {
 		for _, m := range received {
 			d.mine.keep(m.Message)
 		}
-		return errors.Join(append(errs, d.meet(ctx, received))...)
+		return errors.Join(err, d.meet(ctx, received))
 	}
 	d.idle++
 	for _, m := range received {
@@ -84,7 +73,7 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 			d.unseen--
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	if d.empty++; got > 0 {
