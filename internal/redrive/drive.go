@@ -56,6 +56,10 @@ type drive struct {
 	unsurePasses int
 
 	queue []lanes.Received
+	// acting are the messages that a plan sends of its jobs, by their keys. waiting are copies of them that were received: they
+	// are not queued before that message is sent, or settled otherwise.
+	acting  map[string]string
+	waiting []lanes.Received
 	// empty counts the receives in a row that brought nothing, idle those that brought nothing new. met are the messages
 	// that a plan's run has received in this round; an open plan's pass has its own. gaveBack says that there were more
 	// than may be hidden.
@@ -246,9 +250,13 @@ func (d *drive) prepare(ctx context.Context) error {
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
 	d.begun, d.met = map[string]bool{}, newSightings()
 	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
+	d.acting = map[string]string{}
 	for _, t := range list {
 		if t.Action.acts() {
 			d.targets[t.ID] = t
+		}
+		if t.Action == Redrive && t.Key != "" {
+			d.acting[t.Key] = t.ID
 		}
 	}
 	if d.plan.Replacement != nil {

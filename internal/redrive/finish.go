@@ -49,9 +49,9 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 		if err := d.receive(ctx, 1); err != nil {
 			return false, err
 		}
-		if len(d.queue) > 0 {
+		if d.run.Unseen = d.unseen; len(d.queue) > 0 || d.unseen == 0 {
 			d.run.Unseen, d.run.Why = 0, ""
-			return true, nil
+			return len(d.queue) > 0, nil
 		}
 	}
 	var lost []target
@@ -65,7 +65,8 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	}
 	d.unseen = 0
 	d.run.Unseen, d.run.Why = 0, ""
-	return false, nil
+	d.enqueueWaiting() // what they wait for may be gone
+	return len(d.queue) > 0, nil
 }
 
 // settleLost settles messages that are not on the DLQ any more: this run took them, or somebody else did.

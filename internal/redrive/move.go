@@ -293,6 +293,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.action, st.why = Unsure, "it has no key, and an earlier round may have sent it"
 			return
 		}
+		if st.target.Action == Copy {
+			st.action, st.why = Drift, insteadOf
+			return
+		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
@@ -304,8 +308,9 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		keyless()
 		return
 	}
-	if j := d.jobs[st.key]; j != nil && !d.sent[st.ID] && d.pass == nil {
-		st.action, st.why = Copy, "another message of the same job was sent"
+	// A job whose send was not confirmed has no digest: its entry decides.
+	if j := d.jobs[st.key]; j != nil && j.digest != "" && !d.sent[st.ID] && d.pass == nil {
+		st.action, st.why = Copy, anotherSent
 		if j.digest != st.digest {
 			st.action, st.why = Conflict, "another payload was sent under the same key"
 		}
@@ -322,7 +327,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		}
 		ours := e.Run == d.run.ID && e.Status != ledger.Isolated && !e.Status.Final()
 		if d.pass != nil && ours && !d.begun[st.ID] {
-			st.action, st.why = Copy, "another message of the same job was sent"
+			st.action, st.why = Copy, anotherSent
 			return e, errKept
 		}
 		if e.Run == d.run.ID && e.Status == ledger.Isolated { // also when this message was met, or begun, while the job was open
@@ -334,6 +339,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		if st.action != Redrive && !ours {
+			return e, errKept
+		}
+		if d.pass == nil && st.target.Action == Copy && !ours {
+			st.action, st.why = Drift, insteadOf
 			return e, errKept
 		}
 		if class := c.class(); !ours && d.s.newlyGuarded(st.target, class) {
@@ -370,8 +379,17 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.why += "; an earlier round may have sent it"
 		}
 	}
+	if st.action == Remove && st.ours && st.target.Action == Copy {
+		st.action, st.why = Copy, anotherSent
+	}
 	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
 }
+
+// Why a copy is removed, and why it is kept.
+const (
+	anotherSent = "another message of the same job was sent"
+	insteadOf   = "the plan sends another message of this job, and that one was not sent: this one needs a new plan"
+)
 
 var (
 	errKept = errors.New("kept")

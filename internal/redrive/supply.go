@@ -10,6 +10,7 @@ import (
 // next returns up to n messages of the plan that are still to be moved, receiving as few as it can.
 // It returns none when the plan is worked off or the queue shows nothing any more.
 func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
+	d.enqueueWaiting()
 	for len(d.queue) < n && d.wanting() {
 		if err := d.inTime(ctx, 0); err != nil {
 			return nil, err
@@ -69,7 +70,8 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 			d.idle = 0
 		}
 		if _, ours := d.targets[m.ID]; ours && !known {
-			d.queue, d.idle = append(d.queue, m), 0
+			d.enqueue(m)
+			d.idle = 0
 			d.unseen--
 		}
 	}
@@ -80,4 +82,24 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 		d.empty = 0
 	}
 	return nil
+}
+
+// enqueue queues a message of the plan, unless it is a copy of one that is still to be sent.
+func (d *drive) enqueue(m lanes.Received) {
+	t := d.targets[m.ID]
+	acting := d.acting[t.Key]
+	if _, open := d.targets[acting]; t.Action == Copy && open && !d.sent[acting] {
+		d.waiting = append(d.waiting, m)
+		return
+	}
+	d.queue = append(d.queue, m)
+}
+
+// enqueueWaiting queues the copies that need not wait any more.
+func (d *drive) enqueueWaiting() {
+	waiting := d.waiting
+	d.waiting = nil
+	for _, m := range waiting {
+		d.enqueue(m)
+	}
 }
