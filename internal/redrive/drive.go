@@ -120,7 +120,7 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 		}
 	}
 	if d.run.State == Revoked {
-		if err := d.s.giveBack(ctx, d.run.ID); err != nil {
+		if err := d.s.giveBack(ctx, &d.run); err != nil {
 			return &d.run, err
 		}
 	}
