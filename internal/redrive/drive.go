@@ -61,10 +61,11 @@ type drive struct {
 	acting  map[string]string
 	waiting []lanes.Received
 	// empty counts the receives in a row that brought nothing, idle those that brought nothing new. met are the messages
-	// that a plan's run has received in this round; an open plan's pass has its own. gaveBack says that there were more
-	// than may be hidden.
+	// that a plan's run has received in this round; an open plan's pass has its own. here is how many of them are still on the
+	// DLQ, as far as this run knows. gaveBack says that there were more than may be hidden.
 	empty, idle int
 	met         sightings
+	here        int
 	gaveBack    bool
 
 	judgedAt  time.Time

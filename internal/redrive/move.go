@@ -80,7 +80,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 		d.settle(st.ID, outcome{st.what, st.key, st.why})
 		switch st.what {
 		case auditSent, auditUndeleted:
-			d.mine.drop(st.ID)
+			d.leave(st.ID)
 			if st.what == auditUndeleted {
 				d.unseen++ // to be found once more
 			}
@@ -90,7 +90,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 			}
 			d.follow(st, newly)
 		case auditRemoved, auditCopy:
-			d.mine.drop(st.ID)
+			d.leave(st.ID)
 		case auditUnsent, auditUnsure, auditFinal:
 			failures++
 			unsure = st.err

@@ -66,8 +66,12 @@ func (d *drive) receive(ctx context.Context, calls int) error {
 	for _, m := range received {
 		known := d.mine.has(m.ID)
 		d.mine.keep(m.Message)
-		if d.met.first(m.ID) {
+		first := d.met.first(m.ID)
+		if first {
 			d.idle = 0
+		}
+		if first || d.sent[m.ID] && !known { // sent, and still there
+			d.here++
 		}
 		if _, ours := d.targets[m.ID]; ours && !known {
 			d.enqueue(m)
@@ -102,4 +106,12 @@ func (d *drive) enqueueWaiting() {
 	for _, m := range waiting {
 		d.enqueue(m)
 	}
+}
+
+// leave notes that a message is not on the DLQ any more, as far as this run knows.
+func (d *drive) leave(id string) {
+	if d.mine.has(id) {
+		d.here--
+	}
+	d.mine.drop(id)
 }
