@@ -58,6 +58,8 @@ type Request struct {
 	Count    int      `json:"count,omitempty"`
 	// Page is the page of a run's or a job's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
+	// Ending asks for those messages of a run's audit alone that ended so, each with its last line.
+	Ending Ending `json:"ending,omitempty"`
 	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all. Run takes it, and Canary, only with a message or a
 	// job.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
@@ -147,7 +149,7 @@ var actions = map[string]action{
 	"approve":    {do: (*Service).approve, approver: true, named: true, takes: "plan"},
 	"run":        {do: (*Service).run, takes: "plan run message job begin ratePerSecond canary"},
 	"status":     {do: (*Service).status, reads: true, takes: "plan run"},
-	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page after"},
+	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page after ending"},
 	"stop":       {do: (*Service).stop, takes: "run"},
 	"resume":     {do: (*Service).resume, named: true},
 	"revoke":     {do: (*Service).revoke, named: true, takes: "plan run"},
