@@ -106,10 +106,10 @@ func (s *Service) deed(req Request, subject string, what Step) AuditRecord {
 	return AuditRecord{Run: deeds, Message: subject, At: s.now().UTC(), What: what, By: req.By, Reason: req.Reason}
 }
 
-// deeds is what the lines of actions on runs, plans and the switch are kept under.
+// deeds names the partitions with the lines of actions on runs, plans and the switch.
 const deeds = "deeds"
 
-// cancels is what the lines of cancelled jobs are kept under, in partitions of their own: who may cancel jobs may
+// cancels names the partitions with the lines of cancelled jobs, which are apart: people who may cancel jobs may
 // write these and nothing else of the operations table.
 const cancels = "cancels"
 

@@ -44,7 +44,7 @@ type drive struct {
 	// jobs are all that this run sent, by key. window are those of this continuation, in order.
 	jobs   map[string]*sentJob
 	window []*sentJob
-	// before are the run's counts when this round began. What was found then is no reason to halt again.
+	// before are the run's counts when this round began. Messages found before are no reason to halt again.
 	before map[Step]int
 
 	// pass is that of an open plan over the DLQ, whose targets are found as it goes; nil for every other plan. taken
@@ -112,7 +112,7 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	default:
 		errors.As(halt(HaltCall, "a call failed: %v", err), &e)
 	}
-	if e.state != Revoked { // which is written already, by whoever revoked it
+	if e.state != Revoked { // the revocation wrote that already
 		d.conclude(e)
 		err := d.save(ctx)
 		revoked := errors.As(err, &e) // during the last cohort
@@ -278,7 +278,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		if d.plan.Open && !line.What.settles() { // to be finished, whatever its entry says by now
 			t := target{ID: line.Message, Generation: line.Generation, Action: Redrive, Key: line.Job}
 			if line.sends() {
-				t.Generation-- // the line has what the reopening made of it
+				t.Generation-- // the line has the generation after the reopening
 			}
 			d.targets[line.Message] = t
 		}
@@ -319,7 +319,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return err
 	}
 	if past(d.plan.ExpiresAt, d.s.now()) && !d.exhausted() {
-		if err := d.sweep(ctx); err != nil { // what was sent is still told
+		if err := d.sweep(ctx); err != nil { // the endings of messages that were sent are still told
 			return err
 		}
 		return halt(HaltExpired, "the plan expired at %s: make a new plan for what is left", stamp(d.plan.ExpiresAt))

@@ -65,7 +65,7 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	}
 	d.unseen = 0
 	d.run.Unseen, d.run.Why = 0, ""
-	d.enqueueWaiting() // what they wait for may be gone
+	d.enqueueWaiting() // the message that a copy waits for may be gone
 	return len(d.queue) > 0, nil
 }
 

@@ -39,7 +39,7 @@ func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, err
 		switch {
 		case on:
 			line.What = auditStopped
-		case before.On: // whoever threw it directly may not have got to write a line
+		case before.On: // a person who threw it directly may not have written a line
 			line.Why = fmt.Sprintf("%s had thrown it at %s: %s", before.By, stamp(before.At), before.Reason)
 		}
 		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{line})
@@ -76,8 +76,8 @@ func (s *Service) resume(ctx context.Context, req Request) (Response, error) {
 	return s.flip(ctx, false, req)
 }
 
-// revoke ends a run for good, or a plan before it becomes one. What of the run still waits on the lanes is
-// isolated when it is delivered; what the run opened and never sent is isolated here.
+// revoke ends a run for good, or a plan before it becomes one. The worker isolates those of the run's jobs that still wait on
+// the lanes when it receives them; giveBack isolates those that the run opened and never sent.
 func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 	id := req.Run
 	if id == "" {
@@ -116,7 +116,7 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 			return Response{Run: &run}, err
 		}
 		if l.live(s.now()) && l.Run == id {
-			return Response{Run: &run}, nil // whoever works on it gives back
+			return Response{Run: &run}, nil // the invocation that works on the run gives back
 		}
 		err = s.giveBack(ctx, &run)
 		return Response{Run: &run}, err

@@ -34,8 +34,8 @@ const (
 	listKept    = time.Hour
 )
 
-// listing is a list that is being made. What one answer does not hold is stored in parts while the scan goes on, so that the
-// next pages need no message a second time.
+// listing is a list that is being made. The messages that do not fit into one answer are stored in parts while the scan goes on,
+// so that the next pages need no second scan.
 type listing struct {
 	s      *Service
 	id     string
@@ -81,8 +81,8 @@ func (l *listing) store(ctx context.Context) error {
 	return nil
 }
 
-// listMessages names every message of the DLQ that a filter selects, and what becomes of each. One scan sees them all; what does not fit
-// into the answer is stored for an hour, and read by nextPage.
+// listMessages names every message of the DLQ that a filter selects, and says what becomes of each. One scan sees them all; those that do
+// not fit into the answer are stored for an hour, and nextPage reads them.
 func (s *Service) listMessages(ctx context.Context, f Filter) (Response, error) {
 	mine := s.hold()
 	defer mine.release(ctx)

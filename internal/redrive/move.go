@@ -65,7 +65,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 	for part := range slices.Chunk(steps, batch) {
 		group.Go(func() error { return d.moveBatch(ctx, part) })
 	}
-	err = group.Wait() // an audit that was not written; what was done all the same stands in each step
+	err = group.Wait() // an audit that was not written; each step notes what was done all the same
 
 	var fatal, unsure error
 	failures := 0
@@ -178,7 +178,7 @@ func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
 	for _, st := range steps {
 		group.Go(func() error { d.open(ctx, st); return nil })
 	}
-	_ = group.Wait() // what went wrong stands in each step
+	_ = group.Wait() // each step has its own error
 
 	var going []*moved
 	var moves []lanes.Move
@@ -319,7 +319,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
 		if c.memory.Class == job.Crashed && c.unread().read.Key == "" {
-			return e, errStranger
+			return e, errNotConvicted
 		}
 		if d.sent[st.ID] { // only its deletion is missing
 			st.action, st.why = Redrive, "sent before"
@@ -360,7 +360,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	switch {
 	case err == nil, errors.Is(err, ledger.ErrOpened):
 		st.action = Redrive
-	case errors.Is(err, errStranger):
+	case errors.Is(err, errNotConvicted):
 		c, st.key, st.entry = c.unread(), "", ledger.Entry{}
 		keyless()
 		return
@@ -393,8 +393,8 @@ const (
 
 var (
 	errKept = errors.New("kept")
-	// errStranger: the key in a convict's message is not that of a convicted job.
-	errStranger = errors.New("the message's key is not its job's")
+	// errNotConvicted: the message says that its job was convicted, and the job with that key was not.
+	errNotConvicted = errors.New("no job was convicted under the message's key")
 )
 
 // forbidden says what is missing when SQS will not take any message at all.

@@ -27,7 +27,7 @@ type Request struct {
 	Action string `json:"action"`
 	// Format is the request's form: the constant Format in requests of this version. 0 stands for 1.
 	Format int `json:"format,omitempty"`
-	// By is who asks, Reason why. Every action that changes something needs both.
+	// By names the person who asks, Reason says why. Every action that changes something needs both.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Select is what inspect and plan look at.
@@ -35,21 +35,21 @@ type Request struct {
 	// Plan and Run are ids.
 	Plan string `json:"plan,omitempty"`
 	Run  string `json:"run,omitempty"`
-	// Begin has run create its run, or see that it may go on, and answer at once: what is refused is told without
-	// work, and a request without it, which nobody waits for, then works.
+	// Begin asks run to create its run, or to check that it may go on, and to answer at once. So a caller learns of a refusal
+	// at once, and then makes the request without Begin, for whose answer it does not wait.
 	Begin bool `json:"begin,omitempty"`
 	// Message is the id of one message: inspect shows it whole, mend mends it, run plans and redrives it alone. Job, a
 	// key, stands for its message, also in a discard.
 	Message string `json:"message,omitempty"`
-	// WithBody has inspect show the body of Message, and audit what it has of one.
+	// WithBody asks inspect for the body of Message, and audit for the body that it keeps.
 	WithBody bool `json:"withBody,omitempty"`
-	// Body is what mend makes of the body of Message.
+	// Body is the new body that mend gives to Message.
 	Body string `json:"body,omitempty"`
 	// List asks inspect for the name of every message that is selected; After, alone beside it, for the page of such a list
 	// that an answer's Next names.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
-	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
+	// Open asks plan to freeze the selection instead of the messages; its run then takes Count messages at most.
 	Open bool `json:"open,omitempty"`
 	// Messages and Jobs are the ids and the keys of what discard discards. With Select instead, also for decide, Count
 	// is how many messages it has to select.

@@ -44,7 +44,7 @@ type Scan struct {
 	Holds int `json:"holds"`
 	// Partial says why not all was seen; empty when all was.
 	Partial string `json:"partial,omitempty"`
-	// Waiting messages are in flight: hidden from everybody by whoever received them.
+	// Waiting messages are in flight: somebody received them, so that they are hidden from everybody.
 	Waiting int `json:"waiting,omitempty"`
 }
 
@@ -88,8 +88,8 @@ func (h *held) keep(m job.Message) {
 func (h *held) has(id string) bool { _, ok := h.byID[id]; return ok }
 func (h *held) drop(id string)     { delete(h.byID, id) }
 
-// renew keeps hidden what would soon be visible. What fails may be received a second time, which does no
-// harm.
+// renew keeps messages hidden that would soon be visible. If a call fails, its messages may be received a second time, which
+// does no harm.
 func (h *held) renew(ctx context.Context) {
 	now := h.now()
 	var soon []job.Message
@@ -102,7 +102,7 @@ func (h *held) renew(ctx context.Context) {
 	h.each(soon, func(list []job.Message) error { return h.queues.Hide(ctx, job.DLQ, list, h.hide) })
 }
 
-// release gives everything back, also when the caller's time is over. What fails comes back by itself.
+// release gives everything back, also when the caller's time is over. If a call fails, its messages become visible by themselves.
 func (h *held) release(ctx context.Context) {
 	h.releaseBut(ctx, func(string) bool { return false })
 }
@@ -176,8 +176,8 @@ func (s *Service) scanInto(ctx context.Context, mine *held, bound bool, see func
 	if sc.Holds == 0 {
 		enough = 1
 	}
-	// What was given back is received again, so there is no empty answer: as many known messages as may be hidden, and nothing
-	// new among them, are the end, and so is the count if a receive brought nothing new.
+	// Messages that were given back are received again, so no answer is empty. The scan ends when it has received as many known
+	// messages in a row as may be hidden, or when it has seen as many as SQS counted and a receive brought nothing new.
 	over := func() bool {
 		return empty >= enough || gaveBack && (known >= s.numbers.MaxHidden || known > 0 && sc.Seen >= sc.Holds)
 	}
@@ -204,7 +204,7 @@ func (s *Service) scanInto(ctx context.Context, mine *held, bound bool, see func
 		}
 		received, err := s.receive(ctx, calls)
 		if err != nil {
-			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
+			// The messages of an answer that was lost are hidden for a while; the others can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
 				return sc, err
 			}
@@ -349,8 +349,8 @@ func (s *Service) joined(ctx context.Context, m lanes.Received) candidate {
 	return c
 }
 
-// unread holds a convict's key, which is only its message's word, against the entry: no other job was
-// convicted under it. What the body would have told comes from there.
+// unread checks the key in a convicted job's message against the entry: it is trusted only if the job with that key was
+// convicted. Subject and kind come from the entry, since the body is not read.
 func (c candidate) unread() candidate {
 	if c.entry.LastClass != job.Crashed {
 		c.read, c.entry = job.Decoded{}, ledger.Entry{}
@@ -360,8 +360,8 @@ func (c candidate) unread() candidate {
 	return c
 }
 
-// readBody reads a message's body. Those of convicted jobs are not decoded: they may kill the process that decodes them. What
-// SQS moved by itself carries no memory of a conviction; its strikes tell it.
+// readBody reads a message's body. Those of convicted jobs are not decoded: they may kill the process that decodes them. A
+// message that SQS moved by itself has no record of a conviction; its strikes show it.
 func (s *Service) readBody(ctx context.Context, m lanes.Received) candidate {
 	c := candidate{memory: m.Memory}
 	if c.memory == (job.Memory{}) {
@@ -374,7 +374,7 @@ func (s *Service) readBody(ctx context.Context, m lanes.Received) candidate {
 			c.memory = job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Error: fmt.Sprintf("%d invocations died with this message", len(strikes.Ends))}
 			c.read.Kind.Name = strikes.Kind
 		}
-		// Whatever isolated it could not write why.
+		// The worker could not write why it isolated the message.
 		c.noRoom = !lanes.Fits(job.Message{Body: m.Body, Attributes: m.Attributes, Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash}})
 	}
 	if c.memory.Class == job.Crashed {

@@ -39,7 +39,7 @@ func (d *drive) next(ctx context.Context, n int) ([]lanes.Received, error) {
 	return cohort, nil
 }
 
-// wanting says whether the DLQ may still give what is to be moved.
+// wanting says whether the DLQ may still give messages that are to be moved.
 func (d *drive) wanting() bool {
 	if d.pass != nil {
 		return !d.exhausted() && !d.pass.over(d.s.numbers.IdleReceives)
@@ -47,8 +47,8 @@ func (d *drive) wanting() bool {
 	return d.unseen > 0 && d.empty < d.s.numbers.EmptyReceives && d.idle < d.s.numbers.IdleReceives
 }
 
-// receive takes what so many calls side by side give, and keeps what is of the plan for the next cohorts. Of a DLQ that has
-// more than may be hidden, it gives back what it is not going to move.
+// receive makes so many calls side by side, and queues the plan's messages for the next cohorts. If the DLQ has more messages
+// than may be hidden, it gives back those that it is not going to move.
 func (d *drive) receive(ctx context.Context, calls int) error {
 	if len(d.mine.byID)+calls*batch > d.s.numbers.MaxHidden {
 		d.mine.releaseBut(ctx, func(id string) bool { _, ours := d.targets[id]; return ours })
