@@ -12,7 +12,7 @@ import (
 )
 
 func newAudit(a *app) *cobra.Command {
-	var payload string
+	var payload, ending string
 	cmd := &cobra.Command{
 		Use:   "audit JOB|RUN|PLAN|switch",
 		Short: "Say who did what with a job, a run, a plan or the kill switch",
@@ -20,6 +20,7 @@ func newAudit(a *app) *cobra.Command {
 (what runs and discards did with it, who decided and who cancelled it), or of the kill switch, as "switch". With --body and a discard's id (d-...), print
 the body of one discarded message; with --body and a plan's, what the plan mends in that message.`,
 		Example: `  acklast audit r-20261201-100000-1a2b3c4d
+  acklast audit r-20261201-100000-1a2b3c4d --ending 'isolated again'
   acklast audit reminder.send/renewal-1042/email/v3
   acklast audit d-20261201-100000-1a2b3c4d --body 5d1cf1a5-0000-4000-8000-000000000001`,
 		Args: someArgs(1, 1),
@@ -30,7 +31,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				return err
 			}
 			a.at(g.target)
-			r := redrive.Request{Action: "audit"}
+			r := redrive.Request{Action: "audit", Ending: redrive.Ending(ending)}
 			switch id := args[0]; {
 			case strings.HasPrefix(id, "p-"):
 				r.Plan = id
@@ -38,6 +39,9 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 				r.Run = id
 			default:
 				r.Job = id
+			}
+			if ending != "" && (payload != "" || !strings.HasPrefix(r.Run, "r-")) {
+				return refuse("--ending selects from the audit of a run, such as r-20261201-100000-1a2b3c4d")
 			}
 			if payload != "" {
 				if r.Run == "" && r.Plan == "" {
@@ -61,7 +65,9 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 			}
 			all.NextPage, all.Next = 0, ""
 			slices.SortStableFunc(all.Audit, func(a, b redrive.AuditRecord) int { return a.At.Compare(b.At) })
-			if len(all.Audit) == 0 && payload == "" {
+			if len(all.Audit) == 0 && ending != "" {
+				say(a.stderr, "No message of %s ended as %q.\n", plain(r.Run), plain(ending))
+			} else if len(all.Audit) == 0 && payload == "" {
 				if r.Job == "" {
 					return refuse("the audit has nothing about %s: \"acklast redrive status\" lists plans and runs", args[0])
 				}
@@ -91,6 +97,7 @@ the body of one discarded message; with --body and a plan's, what the plan mends
 		}),
 	}
 	cmd.Flags().StringVar(&payload, "body", "", "the body of one message of a discard, by its id or its job's key, or what a plan mends in it")
+	cmd.Flags().StringVar(&ending, "ending", "", "only the messages of a run that ended so, such as 'isolated again', each with its last line")
 	return cmd
 }
 

@@ -82,7 +82,7 @@ counts grow.`,
 		}),
 	}
 	s.flags(cmd)
-	cmd.Flags().BoolVar(&list, "list", false, "name every message that one scan sees; with --output json one line for each; exit code 1 if that is only a part")
+	cmd.Flags().BoolVar(&list, "list", false, "name every message of the DLQ, however many there are; with --output json one line for each; exit code 1 if others hide some, so that the list is a part")
 	cmd.Flags().StringVar(&show, "show", "", "print one message whole, by its id or its job's key")
 	cmd.MarkFlagsMutuallyExclusive("list", "show")
 	cmd.Flags().BoolVar(&payload, "body", false, "with --show: print its body too")
@@ -115,10 +115,12 @@ func (a *app) list(ctx context.Context, g *governor, r redrive.Request) error {
 			say(a.stderr, "only a part: %s\n", plain(resp.Scan.Partial))
 			part = true
 		}
-		if r.After = resp.Next; r.After == "" {
+		if resp.Next == "" {
 			break
 		}
+		r = redrive.Request{Action: "inspect", List: true, After: resp.Next} // of the same list
 	}
+	slices.SortFunc(found, func(a, b redrive.Listed) int { return strings.Compare(a.Message, b.Message) })
 	if a.output != "json" {
 		if err := a.table(a.stdout, func(w io.Writer) {
 			row(w, "MESSAGE", "CLASS", "JOB", "ISOLATED", "DELETED BY SQS", "A REDRIVE WOULD", "ERROR")

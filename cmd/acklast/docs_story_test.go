@@ -102,6 +102,7 @@ var documentedStory = []documentedStep{
 	{line: "acklast redrive status latest --watch", code: exitStopped, says: "halted canary"},
 	{line: "acklast redrive status r-20261201-100000-1a2b3c4d --output json", code: exitStopped, says: `"halted"`},
 	{line: "acklast audit r-20261201-100000-1a2b3c4d", says: "sent"},
+	{line: "acklast audit r-20261201-100000-1a2b3c4d --ending 'isolated again'", says: "isolated again"},
 	{line: "acklast redrive stop", says: "on"},
 	{line: `acklast redrive resume --reason "false alarm"`, says: "off"},
 	{line: "acklast redrive resume --reason 'the provider is back'", says: "off"},

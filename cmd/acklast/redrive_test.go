@@ -114,6 +114,14 @@ func TestRedriveCommands(t *testing.T) {
 	}
 
 	contains(t, user.must("audit", plan.Run).stdout, "intent", "sent", "ran", "reservation.expire/r-1/h-1", id, "ENDING", "isolated again", "rejected, permanent: ", "The endings are as of ")
+	only := user.must("audit", plan.Run, "--ending", "isolated again").stdout
+	contains(t, only, "sent", "reservation.expire/r-1/h-1", id, "isolated again")
+	if strings.Contains(only, "intent") {
+		t.Errorf("the audit of one ending has other lines:\n%s", only)
+	}
+	contains(t, user.must("audit", plan.Run, "--ending", "gone").stderr, `No message of `+plan.Run+` ended as "gone"`)
+	user.refused(exitRefused, []string{`there is no ending "failed", want one of "succeeded"`}, "audit", plan.Run, "--ending", "failed")
+	user.refused(exitRefused, []string{"--ending selects from the audit of a run"}, "audit", plan.ID, "--ending", "gone")
 	contains(t, user.must("audit", plan.ID).stdout, "planned", "ada", "ran")
 	contains(t, user.must("audit", "reservation.expire/r-1/h-1").stdout, "sent", id)
 

@@ -109,6 +109,22 @@ func TestALookDuringARunNamesTheRun(t *testing.T) {
 	}
 }
 
+// A look with more messages than one answer holds says that it does not show all.
+func TestALookOfSeveralPagesSaysSo(t *testing.T) {
+	b := filled(t, false)
+	const note = "acklast dlq --list"
+	if page := b.page("/looks/1"); strings.Contains(page, note) {
+		t.Errorf("a look that shows all messages says that there are others:\n%s", page)
+	}
+	seen := b.answer["inspect"]
+	seen.Next = "a-list/"
+	b.answer["inspect"] = seen
+	b.post("/looks", url.Values{})
+	if page := b.page("/looks/2"); !strings.Contains(page, note) {
+		t.Errorf("the page does not say that there are more messages:\n%s", page)
+	}
+}
+
 func TestPayloadsAreHiddenUntilAskedFor(t *testing.T) {
 	const body = `{"kind":"reminder.send","payload":{"reminderId":"renewal-1","recipient":"ada@example.com","Recipient":"eve@example.com","plan":"pro"}}`
 	b := filled(t, false)

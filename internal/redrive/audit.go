@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,10 +106,10 @@ func (s *Service) deed(req Request, subject string, what Step) AuditRecord {
 	return AuditRecord{Run: deeds, Message: subject, At: s.now().UTC(), What: what, By: req.By, Reason: req.Reason}
 }
 
-// deeds is what the lines of actions on runs, plans and the switch are kept under.
+// deeds names the partitions with the lines of actions on runs, plans and the switch.
 const deeds = "deeds"
 
-// cancels is what the lines of cancelled jobs are kept under, in partitions of their own: who may cancel jobs may
+// cancels names the partitions with the lines of cancelled jobs, which are apart: people who may cancel jobs may
 // write these and nothing else of the operations table.
 const cancels = "cancels"
 
@@ -251,6 +252,11 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		return s.table.Query(ctx, pkAudit(deeds, subject), subject+"#", collect)
 	}
 	var err error
+	if req.Ending != "" {
+		if err = s.checkEnding(ctx, req); err != nil {
+			return resp, err
+		}
+	}
 	if req.Run != "" && req.Job != "" {
 		if req.Message, err = s.messageOf(ctx, req); err != nil {
 			return resp, err
@@ -308,7 +314,7 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		if req.Page < 0 || req.Page >= auditPages {
 			return resp, refuse("page is %d, want 0 to %d", req.Page, auditPages-1)
 		}
-		if req.Page == 0 && req.After == "" {
+		if req.Page == 0 && req.After == "" && req.Ending == "" {
 			err = about(run)
 		}
 		size := 0
@@ -326,6 +332,7 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 		if err == nil || errors.Is(err, errFull) {
 			resp.EndingsAt = s.now().UTC()
 			s.endings(ctx, run, resp.Audit)
+			resp.Audit = slices.DeleteFunc(resp.Audit, func(line AuditRecord) bool { return req.Ending != "" && line.Ending != req.Ending })
 		}
 		if errors.Is(err, errFull) { // the rest of this shard is the next page
 			resp.NextPage, err = req.Page, nil
@@ -340,6 +347,22 @@ func (s *Service) audit(ctx context.Context, req Request) (Response, error) {
 	}
 	slices.SortStableFunc(resp.Audit, func(a, b AuditRecord) int { return a.At.Compare(b.At) })
 	return resp, err
+}
+
+// checkEnding refuses an ending that does not exist, and one of anything but a run.
+func (s *Service) checkEnding(ctx context.Context, req Request) error {
+	if !slices.Contains(allEndings, req.Ending) {
+		var names []string
+		for _, e := range allEndings {
+			names = append(names, strconv.Quote(string(e)))
+		}
+		return refuse("there is no ending %q, want one of %s", req.Ending, strings.Join(names, ", "))
+	}
+	if req.Run == "" || req.Plan != "" || req.Message != "" || req.Job != "" {
+		return refuse("an ending selects from the audit of a run")
+	}
+	_, _, err := s.readRun(ctx, req.Run)
+	return err
 }
 
 // endings says on the last line of each message what became of it. Lines of one message follow each other. An entry

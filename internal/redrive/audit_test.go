@@ -102,6 +102,40 @@ func endings(lines []redrive.AuditRecord) map[redrive.Ending][]string {
 	return names
 }
 
+// An ending selects the messages of a run that ended so, each by its last line, over all pages.
+func TestTheAuditOfOneEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Numbers.MaxFailedPercent = 100
+		b.many(60)
+		done := completes(map[string]int{})
+		b.run = func(w *world, m job.Message) {
+			if keyOf(m) > key("j0039") {
+				isolatesAgain(w, m)
+			} else {
+				done(w, m)
+			}
+		}
+		plan := b.must(planOf(all)).Plan
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 40, redrive.Again: 20})
+		want := endings(b.auditOf(plan.Run))
+		for _, ending := range []redrive.Ending{redrive.Again, redrive.Succeeded, redrive.Gone} {
+			r := redrive.Request{Action: "audit", Run: plan.Run, Ending: ending}
+			var lines []redrive.AuditRecord
+			for more := true; more; more = r.Page > 0 || r.After != "" {
+				got := b.must(r)
+				lines, r.Page, r.After = append(lines, got.Audit...), got.NextPage, got.Next
+			}
+			got := endings(lines)
+			equal(t, len(lines), len(want[ending]), "the number of lines of %s", ending)
+			equal(t, fmt.Sprint(got[ending]), fmt.Sprint(want[ending]), "the jobs that are %s", ending)
+		}
+		b.refused(redrive.Request{Action: "audit", Run: plan.Run, Ending: "failed"}, `there is no ending "failed", want one of "succeeded", "isolated again"`)
+		b.refused(redrive.Request{Action: "audit", Plan: plan.ID, Ending: redrive.Again}, "from the audit of a run")
+		b.refused(redrive.Request{Action: "audit", Run: "r-2", Ending: redrive.Again}, "there is no run r-2")
+	})
+}
+
 // A run names ten jobs of each ending. Its audit names all, and goes on doing that when other runs and people change them.
 func TestTheAuditNamesEveryEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,7 @@ func (s *Service) census(ctx context.Context, _ Request) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	// What is isolated meanwhile may be in one of the two counts, and must not be a difference.
+	// A job that is isolated meanwhile may be in one of the two counts, and must not be a difference.
 	c.Messages = after.Total()
 	c.Unrecorded = max(0, min(before.Total(), after.Total())-c.Jobs)
 	c.Missing = max(0, c.Jobs-max(before.Total(), after.Total()))

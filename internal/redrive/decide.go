@@ -218,6 +218,9 @@ const (
 	Unjudged Ending = "sent, not judged"
 )
 
+// allEndings are all of them.
+var allEndings = []Ending{Succeeded, Again, TooLate, TakenOver, Retrying, Removed, Copied, Skipped, Gone, Unjudged}
+
 // well says whether the ending is one that was wanted.
 func (e Ending) well() bool { return e == Succeeded || e == Removed || e == Copied }
 

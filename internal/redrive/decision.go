@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"acklast/internal/job"
+	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 )
 
@@ -30,7 +31,9 @@ func (s *Service) decideJobs(ctx context.Context, req Request) (Response, error)
 	if err := s.free(ctx, ""); err != nil {
 		return Response{}, err
 	}
-	items, err := s.selected(ctx, req)
+	mine := s.hold()
+	items, _, err := s.selected(ctx, mine, req, func(lanes.Received) error { return nil })
+	mine.release(ctx) // a decision is about entries
 	if err != nil {
 		return Response{}, err
 	}

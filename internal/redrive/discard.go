@@ -16,49 +16,46 @@ import (
 // maxDiscards is how many messages one request discards or decides: each discarded one is read whole into the audit.
 const maxDiscards = 500
 
+// maxDiscardBytes is how many bytes of bodies a discard keeps until the count of its selection is confirmed.
+const maxDiscardBytes = 64 << 20
+
 // discard ends jobs for good, by their messages' ids, by their keys, or by a selection with its count.
 func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	if err := s.free(ctx, ""); err != nil {
 		return Response{}, err
 	}
+	mine := s.hold()
+	defer mine.release(ctx)
+	if req.Select != nil {
+		return s.discardSelected(ctx, mine, req)
+	}
 	wanted := map[string]bool{} // ids and keys that were not seen yet
 	for _, id := range slices.Concat(req.Messages, req.Jobs) {
 		wanted[id] = true
 	}
-	if req.Select != nil {
-		items, err := s.selected(ctx, req)
-		if err != nil {
-			return Response{}, err
-		}
-		for _, it := range items {
-			wanted[it.id] = true
-		}
-	} else if len(wanted) == 0 || len(wanted) > maxDiscards {
+	if len(wanted) == 0 || len(wanted) > maxDiscards {
 		return Response{}, refuse("discard takes 1 to %d messages or jobs, not %d, or a selection with its count", maxDiscards, len(wanted))
 	}
-	now := s.now().UTC()
-	run := "d-" + now.Format("20060102-150405-") + short(s.newID())
-	if err := s.create(ctx, pkIndex, "run#"+run, indexed{Run: run, At: now}); err != nil {
+	resp, err := s.beginDiscard(ctx, req)
+	if err != nil {
 		return Response{}, err
 	}
-	if err := s.record(ctx, []AuditRecord{s.deed(req, run, auditDiscarded)}); err != nil {
-		return Response{}, err
-	}
-	resp := Response{Discard: run}
 	byKey := len(req.Jobs) > 0 // then every message may be one of them, such as a copy
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		key := ""
-		if byKey {
-			key = s.readBody(ctx, m).read.Key
-		}
-		named := key != "" && slices.Contains(req.Jobs, key)
-		if wanted[m.ID] || named {
+	sc, err := s.scanInto(ctx, mine, whole, func(fresh []lanes.Received) (bool, error) {
+		for _, m := range fresh {
+			key := ""
+			if byKey {
+				key = s.readBody(ctx, m).read.Key
+			}
+			named := key != "" && slices.Contains(req.Jobs, key)
+			if !wanted[m.ID] && !named {
+				continue
+			}
 			delete(wanted, m.ID)
-			r, alone, err := s.discardOne(ctx, req, run, m, named)
+			alone, err := s.discardInto(ctx, &resp, mine, req, m, named)
 			if !alone {
 				delete(wanted, key)
 			}
-			resp.Results = append(resp.Results, r)
 			if err != nil {
 				return false, err
 			}
@@ -71,12 +68,61 @@ func (s *Service) discard(ctx context.Context, req Request) (Response, error) {
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		r := Result{Message: id, Result: "not-seen", Why: cmp.Or(sc.Partial, "it is not on the DLQ, or in flight")}
 		if slices.Contains(req.Jobs, id) && err == nil {
-			r, err = s.discardEntry(ctx, req, run, id, sc)
+			r, err = s.discardEntry(ctx, req, resp.Discard, id, sc)
 		}
 		resp.Results = append(resp.Results, r)
 	}
 	resp.Scan = &sc
 	return resp, err
+}
+
+// discardSelected discards the messages that one scan selected, as it received them: they stay hidden until then.
+func (s *Service) discardSelected(ctx context.Context, mine *held, req Request) (Response, error) {
+	var list []lanes.Received
+	bytes := 0
+	_, sc, err := s.selected(ctx, mine, req, func(m lanes.Received) error {
+		if bytes += len(m.Body); bytes > maxDiscardBytes {
+			return refuse("the selection has more than the %d MB of bodies that one request keeps until its count is confirmed: narrow it", maxDiscardBytes>>20)
+		}
+		list = append(list, m)
+		return nil
+	})
+	if err != nil {
+		return Response{}, err
+	}
+	resp, err := s.beginDiscard(ctx, req)
+	if err != nil {
+		return Response{}, err
+	}
+	resp.Scan = &sc
+	for _, m := range list {
+		mine.renew(ctx)
+		m.ReceiptHandle = mine.byID[m.ID].receipt // it may have been received once more
+		if _, err := s.discardInto(ctx, &resp, mine, req, m, false); err != nil {
+			return resp, err
+		}
+	}
+	return resp, nil
+}
+
+// beginDiscard writes who discards, and returns an answer with the discard's id.
+func (s *Service) beginDiscard(ctx context.Context, req Request) (Response, error) {
+	now := s.now().UTC()
+	run := "d-" + now.Format("20060102-150405-") + short(s.newID())
+	if err := s.create(ctx, pkIndex, "run#"+run, indexed{Run: run, At: now}); err != nil {
+		return Response{}, err
+	}
+	return Response{Discard: run}, s.record(ctx, []AuditRecord{s.deed(req, run, auditDiscarded)})
+}
+
+// discardInto discards one message into an answer.
+func (s *Service) discardInto(ctx context.Context, resp *Response, mine *held, req Request, m lanes.Received, named bool) (alone bool, err error) {
+	r, alone, err := s.discardOne(ctx, req, resp.Discard, m, named)
+	if r.Result == "discarded" {
+		mine.drop(m.ID)
+	}
+	resp.Results = append(resp.Results, r)
+	return alone, err
 }
 
 // discardEntry ends a job by its entry alone: its message is not on the DLQ any more, or waits in EventBridge
@@ -118,24 +164,32 @@ func (s *Service) decision(req Request, what ledger.DecisionKind) ledger.Decisio
 	return ledger.Decision{At: s.now().UTC(), By: req.By, What: what, Reason: req.Reason}
 }
 
-// selected are the messages that a selection selects. Its count has to be confirmed.
-func (s *Service) selected(ctx context.Context, req Request) ([]item, error) {
+// selected are the messages that a selection selects. Its count has to be confirmed. They are given to keep, and mine hides
+// them, so that the caller can act on them without another scan.
+func (s *Service) selected(ctx context.Context, mine *held, req Request, keep func(lanes.Received) error) (items []item, sc Scan, err error) {
 	if len(req.Messages)+len(req.Jobs) > 0 || req.Job != "" {
-		return nil, refuse("%s takes ids or a selection, not both", req.Action)
+		return nil, sc, refuse("%s takes ids or a selection, not both", req.Action)
 	}
 	if err := req.Select.check(); err != nil {
-		return nil, err
+		return nil, sc, err
 	}
-	items, sc, err := s.survey(ctx, *req.Select)
+	n := 0
+	sc, err = s.match(ctx, mine, bounded, *req.Select, func(it item, m lanes.Received) error {
+		if n++; n > maxDiscards { // only counted: the request will be refused
+			return nil
+		}
+		items = append(items, it)
+		return keep(m)
+	})
 	switch {
 	case err != nil:
-		return nil, err
-	case len(items) == 0 || len(items) != req.Count:
-		return nil, refuse("the selection selects %d messages, and the request confirms %d; %s", len(items), req.Count, sc.says())
-	case len(items) > maxDiscards:
-		return nil, refuse("the selection selects %d messages, more than %d: narrow it", len(items), maxDiscards)
+		return nil, sc, err
+	case n == 0 || n != req.Count:
+		return nil, sc, refuse("the selection selects %d messages, and the request confirms %d; %s", n, req.Count, sc.says())
+	case n > maxDiscards:
+		return nil, sc, refuse("the selection selects %d messages, more than %d: narrow it", n, maxDiscards)
 	}
-	return items, nil
+	return items, sc, nil
 }
 
 // Why a discard deletes a message and leaves its job as it is.

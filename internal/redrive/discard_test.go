@@ -169,6 +169,68 @@ func TestDiscardOfAJobWithItsCopies(t *testing.T) {
 	})
 }
 
+// A selection is scanned once: what it selected is discarded as it was received, and stays hidden until then.
+func TestDiscardOfASelectionReceivesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(300)
+		e := b.entries[key("j0007")]
+		e.Status, e.LeaseUntil = ledger.Running, time.Now().Add(time.Hour)
+		b.entries[e.Key] = e
+		b.isolated("other", job.Rejected)
+		b.latency = time.Second // discarding takes longer than messages are hidden at a time
+		// Whoever looks meanwhile must not receive what is about to be discarded.
+		early, stop := 0, make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(10 * time.Second):
+				}
+				b.mu.Lock()
+				for _, m := range b.queues[job.DLQ] {
+					if m.ReceiveCount > 0 && !m.visible.After(time.Now()) {
+						early++
+					}
+				}
+				b.mu.Unlock()
+			}
+		}()
+		resp := b.must(redrive.Request{Action: "discard", Select: transient, Count: 300, By: "ada", Reason: "not wanted"})
+		close(stop)
+		count := map[string]int{}
+		for _, r := range resp.Results {
+			count[r.Result]++
+		}
+		equal(t, fmt.Sprint(count), "map[discarded:299 refused:1]", "the results")
+		equal(t, early, 0, "the number of messages that others could receive meanwhile")
+		for _, m := range b.queues[job.DLQ] {
+			equal(t, m.ReceiveCount, 1, "how often %s was received", m.ID)
+		}
+		equal(t, b.on(job.DLQ), 2, "the number of messages on the DLQ")
+		equal(t, b.hiddenOn(), 0, "the number of hidden messages")
+	})
+}
+
+// Until its count is confirmed, a discard keeps the bodies of what its selection selects, so they are bounded.
+func TestDiscardOfASelectionOfLargeBodies(t *testing.T) {
+	b := newBench(t)
+	for range 70 {
+		b.put(job.DLQ, job.Message{Body: strings.Repeat("x", 1<<20), Memory: job.Memory{Class: job.Invalid}})
+	}
+	r := redrive.Request{Action: "discard", Select: all, Count: 70, By: "ada", Reason: "not wanted"}
+	b.refused(r, "more than the 64 MB of bodies")
+	if n := b.on(job.DLQ); n != 70 {
+		t.Fatalf("%d messages on the DLQ, want all 70", n)
+	}
+	equal(t, b.hiddenOn(), 0, "the number of hidden messages")
+	b.queues[job.DLQ] = b.queues[job.DLQ][:20]
+	r.Count = 20
+	b.must(r)
+	equal(t, b.on(job.DLQ), 0, "the number of messages on the DLQ")
+}
+
 // The copy was the last message of its job. The job is still isolated, and the answer says how to go on: the audit has the
 // message, and it can be sent again.
 func TestDiscardOfTheLastCopy(t *testing.T) {

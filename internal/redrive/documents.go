@@ -133,7 +133,7 @@ type Switch struct {
 	At     time.Time `json:"at,omitzero"`
 }
 
-// readSwitch reads the kill switch. Whoever cannot read it has to take it for on.
+// readSwitch reads the kill switch. A caller that cannot read it has to treat it as on.
 func (s *Service) readSwitch(ctx context.Context) (Switch, error) { return readSwitch(ctx, s.table) }
 
 func readSwitch(ctx context.Context, table Table) (Switch, error) {

@@ -44,7 +44,7 @@ type drive struct {
 	// jobs are all that this run sent, by key. window are those of this continuation, in order.
 	jobs   map[string]*sentJob
 	window []*sentJob
-	// before are the run's counts when this round began. What was found then is no reason to halt again.
+	// before are the run's counts when this round began. Messages found before are no reason to halt again.
 	before map[Step]int
 
 	// pass is that of an open plan over the DLQ, whose targets are found as it goes; nil for every other plan. taken
@@ -56,11 +56,16 @@ type drive struct {
 	unsurePasses int
 
 	queue []lanes.Received
+	// acting are the messages that a plan sends of its jobs, by their keys. waiting are copies of them that were received: they
+	// are not queued before that message is sent, or settled otherwise.
+	acting  map[string]string
+	waiting []lanes.Received
 	// empty counts the receives in a row that brought nothing, idle those that brought nothing new. met are the messages
-	// that a plan's run has received in this round; an open plan's pass has its own. gaveBack says that there were more
-	// than may be hidden.
+	// that a plan's run has received in this round; an open plan's pass has its own. here is how many of them are still on the
+	// DLQ, as far as this run knows. gaveBack says that there were more than may be hidden.
 	empty, idle int
 	met         sightings
+	here        int
 	gaveBack    bool
 
 	judgedAt  time.Time
@@ -107,7 +112,7 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 	default:
 		errors.As(halt(HaltCall, "a call failed: %v", err), &e)
 	}
-	if e.state != Revoked { // which is written already, by whoever revoked it
+	if e.state != Revoked { // the revocation wrote that already
 		d.conclude(e)
 		err := d.save(ctx)
 		revoked := errors.As(err, &e) // during the last cohort
@@ -116,7 +121,7 @@ func (d *drive) work(ctx context.Context) (*Run, error) {
 		}
 	}
 	if d.run.State == Revoked {
-		if err := d.s.giveBack(ctx, d.run.ID); err != nil {
+		if err := d.s.giveBack(ctx, &d.run); err != nil {
 			return &d.run, err
 		}
 	}
@@ -246,9 +251,13 @@ func (d *drive) prepare(ctx context.Context) error {
 	d.targets, d.sent = make(map[string]target, len(list)), map[string]bool{}
 	d.begun, d.met = map[string]bool{}, newSightings()
 	d.settled, d.jobs = map[string]outcome{}, map[string]*sentJob{}
+	d.acting = map[string]string{}
 	for _, t := range list {
 		if t.Action.acts() {
 			d.targets[t.ID] = t
+		}
+		if t.Action == Redrive && t.Key != "" {
+			d.acting[t.Key] = t.ID
 		}
 	}
 	if d.plan.Replacement != nil {
@@ -269,7 +278,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		if d.plan.Open && !line.What.settles() { // to be finished, whatever its entry says by now
 			t := target{ID: line.Message, Generation: line.Generation, Action: Redrive, Key: line.Job}
 			if line.sends() {
-				t.Generation-- // the line has what the reopening made of it
+				t.Generation-- // the line has the generation after the reopening
 			}
 			d.targets[line.Message] = t
 		}
@@ -310,7 +319,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return err
 	}
 	if past(d.plan.ExpiresAt, d.s.now()) && !d.exhausted() {
-		if err := d.sweep(ctx); err != nil { // what was sent is still told
+		if err := d.sweep(ctx); err != nil { // the endings of messages that were sent are still told
 			return err
 		}
 		return halt(HaltExpired, "the plan expired at %s: make a new plan for what is left", stamp(d.plan.ExpiresAt))

@@ -63,6 +63,8 @@ type world struct {
 	// shuffle has a queue give its messages in no order, as SQS does. most is how many of the DLQ were hidden at a time.
 	shuffle bool
 	most    int
+	// withheld is a message that no receive gives, although it is visible.
+	withheld string
 	// sendErr is what every entry of a send gets.
 	sendErr func(job.Message) error
 }
@@ -243,7 +245,7 @@ func (q queues) Receive(_ context.Context, from job.Queue, n int, visibility, wa
 			if len(list) == n {
 				break
 			}
-			if m.visible.After(now) {
+			if m.visible.After(now) || m.ID == q.withheld {
 				continue
 			}
 			m.visible = now.Add(visibility)

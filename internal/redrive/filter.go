@@ -109,7 +109,7 @@ func (f Filter) matches(it item, now time.Time) bool {
 		(f.OlderThan == "" || age > older) && (f.YoungerThan == "" || age < younger)
 }
 
-// fits checks what an item does not keep of its message.
+// fits checks the conditions on a message that its item does not keep.
 func (f Filter) fits(m job.Message, c candidate) bool {
 	for name, want := range f.Attributes {
 		if a, ok := m.Attributes[name]; !ok || a.String != want {

@@ -11,8 +11,8 @@ import (
 )
 
 // seek looks for the messages of the plan that were not received. They are gone only if for a while, which is
-// longer than SQS's counts may lag, nothing new was received and the counts showed nothing that others
-// hide. It returns true when more was found.
+// longer than SQS's counts may lag, nothing new was received, and the counts showed nothing that this run has not seen and
+// nothing that others hide. It returns true when more was found.
 func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	if d.pass != nil {
 		return d.advance(ctx)
@@ -29,8 +29,8 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		now := d.s.now()
-		if hidden := depth.Total() - len(d.mine.byID); hidden > 0 {
-			clean, others = now, hidden
+		if n := max(depth.Total()-d.here, depth.InFlight-len(d.mine.byID)); n > 0 {
+			clean, others = now, n
 		}
 		if now.Sub(clean) >= d.s.numbers.GoneAfter {
 			break
@@ -40,7 +40,7 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			if d.gaveBack {
 				cause = fmt.Sprintf("it has more messages than the %d that a run hides at a time, so they may be among those that this run gave back, or others hide them for now", d.s.numbers.MaxHidden)
 			}
-			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d more than this run holds: %s; run it again later", d.run.Unseen, others, cause)
+			return false, halt(HaltNotSeen, "%d messages of the plan were not seen on the DLQ, where SQS counts %d that this run has not seen or that others hide: %s; run it again later", d.run.Unseen, others, cause)
 		}
 		d.run.Why = fmt.Sprintf("waits: %d messages of the plan were not seen yet", d.run.Unseen)
 		if err := d.rest(ctx); err != nil {
@@ -49,9 +49,9 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 		if err := d.receive(ctx, 1); err != nil {
 			return false, err
 		}
-		if len(d.queue) > 0 {
+		if d.run.Unseen = d.unseen; len(d.queue) > 0 || d.unseen == 0 {
 			d.run.Unseen, d.run.Why = 0, ""
-			return true, nil
+			return len(d.queue) > 0, nil
 		}
 	}
 	var lost []target
@@ -65,7 +65,8 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	}
 	d.unseen = 0
 	d.run.Unseen, d.run.Why = 0, ""
-	return false, nil
+	d.enqueueWaiting() // the message that a copy waits for may be gone
+	return len(d.queue) > 0, nil
 }
 
 // settleLost settles messages that are not on the DLQ any more: this run took them, or somebody else did.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +39,7 @@ func (s *Service) flip(ctx context.Context, on bool, req Request) (Response, err
 		switch {
 		case on:
 			line.What = auditStopped
-		case before.On: // whoever threw it directly may not have got to write a line
+		case before.On: // a person who threw it directly may not have written a line
 			line.Why = fmt.Sprintf("%s had thrown it at %s: %s", before.By, stamp(before.At), before.Reason)
 		}
 		return Response{Switch: &sw}, s.record(ctx, []AuditRecord{line})
@@ -75,8 +76,8 @@ func (s *Service) resume(ctx context.Context, req Request) (Response, error) {
 	return s.flip(ctx, false, req)
 }
 
-// revoke ends a run for good, or a plan before it becomes one. What of the run still waits on the lanes is
-// isolated when it is delivered; what the run opened and never sent is isolated here.
+// revoke ends a run for good, or a plan before it becomes one. The worker isolates those of the run's jobs that still wait on
+// the lanes when it receives them; giveBack isolates those that the run opened and never sent.
 func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 	id := req.Run
 	if id == "" {
@@ -115,9 +116,10 @@ func (s *Service) revoke(ctx context.Context, req Request) (Response, error) {
 			return Response{Run: &run}, err
 		}
 		if l.live(s.now()) && l.Run == id {
-			return Response{Run: &run}, nil // whoever works on it gives back
+			return Response{Run: &run}, nil // the invocation that works on the run gives back
 		}
-		return Response{Run: &run}, s.giveBack(ctx, id)
+		err = s.giveBack(ctx, &run)
+		return Response{Run: &run}, err
 	}
 	return Response{}, ErrChanged
 }
@@ -128,10 +130,10 @@ func (r *Run) revoke(req Request, now time.Time) {
 }
 
 // giveBack isolates the jobs that a revoked run opened and did not send, so that they are not open for
-// ever. A job that never ran gets its generation back.
-func (s *Service) giveBack(ctx context.Context, run string) error {
+// ever. A job that never ran gets its generation back. The answer's run and the audit name jobs whose entry cannot be decoded.
+func (s *Service) giveBack(ctx context.Context, run *Run) error {
 	var open []AuditRecord
-	err := s.lastLines(ctx, run, func(line AuditRecord) {
+	err := s.lastLines(ctx, run.ID, func(line AuditRecord) {
 		switch line.What {
 		case auditIntent, auditUnsent, auditUnsure:
 			if line.Job != "" {
@@ -142,6 +144,8 @@ func (s *Service) giveBack(ctx context.Context, run string) error {
 	if err != nil {
 		return err
 	}
+	var mu sync.Mutex
+	var unread []AuditRecord
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
 	for _, line := range open {
@@ -151,17 +155,35 @@ func (s *Service) giveBack(ctx context.Context, run string) error {
 				if e.Version == 0 { // nothing was opened
 					return e, ledger.ErrOtherRun
 				}
-				return s.rules.GiveBack(e, d, run, s.now())
+				return s.rules.GiveBack(e, d, run.ID, s.now())
 			})
 			var notYet *ledger.NotYetError
-			if errors.Is(err, ledger.ErrOtherRun) || errors.Is(err, ledger.ErrFinal) || errors.As(err, &notYet) {
+			switch {
+			case errors.Is(err, ledger.ErrOtherRun), errors.Is(err, ledger.ErrFinal), errors.As(err, &notYet):
+				return nil
+			case errors.Is(err, ledger.ErrUndecodable):
+				mu.Lock()
+				defer mu.Unlock()
+				unread = append(unread, AuditRecord{Run: run.ID, Message: line.Message, At: s.now().UTC(), What: auditUnsure, Job: line.Job, Action: Unsure,
+					Why: "not given back: " + cannotRead + job.SafeText(err.Error())})
 				return nil
 			}
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("give back what run %s opened: %w; revoke it again", run, err)
+	err = group.Wait()
+	if len(unread) > 0 {
+		slices.SortFunc(unread, func(a, b AuditRecord) int { return strings.Compare(a.Job, b.Job) })
+		var names []string
+		for _, line := range unread[:min(len(unread), maxNames)] {
+			names = append(names, line.Job)
+		}
+		run.Why += fmt.Sprintf("; %d jobs that it may have opened are not given back, because their entries cannot be read, such as %s: revoke it again when they can be",
+			len(unread), strings.Join(names, ", "))
+		err = errors.Join(err, s.record(ctx, unread))
+	}
+	if err != nil {
+		return fmt.Errorf("give back what run %s opened: %w; revoke it again", run.ID, err)
 	}
 	return nil
 }

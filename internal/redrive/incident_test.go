@@ -917,6 +917,69 @@ func TestAPlanOnATooLargeDLQNamesTheCause(t *testing.T) {
 	})
 }
 
+// If such a run has seen everything that SQS counts, and others hide nothing, what it did not see is gone.
+func TestAPlanOnATooLargeDLQTellsWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(10)
+		plan := b.must(planOf(transient)).Plan
+		b.without(b.queues[job.DLQ][1005].ID)
+		b.shuffle, b.lag = true, time.Minute
+		time.Sleep(time.Minute)
+		b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 9, redrive.Gone: 1})
+	})
+}
+
+// What others hide is not gone, also if messages that this run saw and gave back are deleted meanwhile.
+func TestAPlanOnATooLargeDLQCallsNothingGoneThatOthersHide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run = completes(map[string]int{})
+		b.Numbers.MaxHidden = 150
+		for i := range 1000 {
+			b.isolated(fmt.Sprint("other", i), job.Rejected)
+		}
+		b.many(10)
+		plan := b.must(planOf(transient)).Plan
+		b.queues[job.DLQ][1005].visible = time.Now().Add(time.Hour)
+		b.shuffle = true
+		go func() { // SQS deletes old messages
+			time.Sleep(30 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.queues[job.DLQ] = b.queues[job.DLQ][5:]
+		}()
+		b.wantHalt(b.runs(plan), redrive.HaltNotSeen, "1 messages of the plan were not seen")
+	})
+}
+
+// What SQS counts and does not give is not gone either, whether or not the run hides all that it saw.
+func TestAMessageThatIsCountedAndNotGivenIsNotGone(t *testing.T) {
+	for _, hidden := range []int{80_000, 150} {
+		t.Run(fmt.Sprint("at most ", hidden, " hidden"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.run = completes(map[string]int{})
+				b.Numbers.MaxHidden = hidden
+				for i := range 1000 {
+					b.isolated(fmt.Sprint("other", i), job.Rejected)
+				}
+				b.many(10)
+				plan := b.must(planOf(transient)).Plan
+				b.shuffle, b.withheld = true, b.queues[job.DLQ][1005].ID
+				b.wantHalt(b.runs(plan), redrive.HaltNotSeen, "1 messages of the plan were not seen")
+				b.withheld = ""
+				b.wantDone(b.runs(plan), map[redrive.Ending]int{redrive.Succeeded: 10})
+			})
+		})
+	}
+}
+
 func TestACanaryIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.many(3)
@@ -1057,34 +1120,6 @@ func TestSelectByAttributeAndPayload(t *testing.T) {
 			t.Errorf("%s: %d messages, want %d", name, n, test.want)
 		}
 	}
-}
-
-// A list names every message once, however many pages it has.
-func TestListNamesEveryMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.many(3000)
-		seen, pages := map[string]bool{}, 0
-		for after, more := "", true; more; pages++ {
-			got := b.must(redrive.Request{Action: "inspect", List: true, After: after})
-			for _, m := range got.Messages {
-				if seen[m.Message] {
-					t.Fatalf("%s is listed twice", m.Message)
-				}
-				seen[m.Message] = true
-				if left := time.Until(m.DeletedAt); left <= 13*24*time.Hour || left > 14*24*time.Hour {
-					t.Fatalf("%s is deleted in %v, want 14 days after it was sent", m.Message, left)
-				}
-			}
-			if raw, err := json.Marshal(got); err != nil || len(raw) > 6_000_000 {
-				t.Errorf("a page has %d bytes, more than Lambda answers; %v", len(raw), err)
-			}
-			after, more = got.Next, got.Next != ""
-		}
-		if len(seen) != 3000 {
-			t.Errorf("%d messages listed on %d pages, want 3000", len(seen), pages)
-		}
-	})
 }
 
 // The ledger knows which payload is the job's: only the other message is in conflict.

@@ -22,7 +22,7 @@ type KindState struct {
 	// PerSecond is the kind's own bound on attempts a second; 0 when it has none.
 	PerSecond float64 `json:"perSecond,omitempty"`
 	// Masked are the payload's top-level fields that are never shown. It is absent for a kind that this version does
-	// not know, and for an answer of an older version: then nobody knows what may be shown.
+	// not know, and for an answer of an older version: then it is not known which fields may be shown.
 	Masked []string `json:"masked,omitzero"`
 	// Paused says who paused the kind, if anybody did.
 	Paused *Pause `json:"paused,omitempty"`
@@ -83,7 +83,7 @@ func (s *Service) kindStates(p pauses) []KindState {
 	return states
 }
 
-// pauseKind has the worker start no attempt at the kind's jobs.
+// pauseKind tells the worker to start no attempt at the kind's jobs.
 func (s *Service) pauseKind(ctx context.Context, req Request) (Response, error) {
 	return s.setPause(ctx, req, true)
 }

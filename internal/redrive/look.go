@@ -40,27 +40,38 @@ type Sample struct {
 const maxSamples = 3
 
 func groups(items []item) []Group {
-	byName := map[string]*Group{}
+	g := grouping{}
 	for _, it := range items {
-		name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind + "\x00" + it.fingerprint
-		g := byName[name]
-		if g == nil {
-			g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Fingerprint: it.fingerprint, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
-			byName[name] = g
-		}
-		g.Count++
-		g.Actions[it.action]++
-		if it.isolatedAt.Before(g.Oldest) {
-			g.Oldest = it.isolatedAt
-		}
-		if it.isolatedAt.After(g.Newest) {
-			g.Newest = it.isolatedAt
-		}
-		if g.Actions[it.action] <= maxSamples { // so that no action is without a name
-			g.Samples = append(g.Samples, Sample{Message: it.id, Job: it.key, Error: it.error, IsolatedAt: it.isolatedAt,
-				Generation: it.generation, Action: it.action, Why: it.why})
-		}
+		g.add(it)
 	}
+	return g.list()
+}
+
+// grouping collects groups, by their names.
+type grouping map[string]*Group
+
+func (byName grouping) add(it item) {
+	name := string(it.class) + "\x00" + string(it.cause) + "\x00" + it.kind + "\x00" + it.fingerprint
+	g := byName[name]
+	if g == nil {
+		g = &Group{Class: it.class, Cause: it.cause, Kind: it.kind, Fingerprint: it.fingerprint, Actions: map[Action]int{}, Oldest: it.isolatedAt, Newest: it.isolatedAt}
+		byName[name] = g
+	}
+	g.Count++
+	g.Actions[it.action]++
+	if it.isolatedAt.Before(g.Oldest) {
+		g.Oldest = it.isolatedAt
+	}
+	if it.isolatedAt.After(g.Newest) {
+		g.Newest = it.isolatedAt
+	}
+	if g.Actions[it.action] <= maxSamples { // so that no action is without a name
+		g.Samples = append(g.Samples, Sample{Message: it.id, Job: it.key, Error: it.error, IsolatedAt: it.isolatedAt,
+			Generation: it.generation, Action: it.action, Why: it.why})
+	}
+}
+
+func (byName grouping) list() []Group {
 	list := []Group{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		list = append(list, *byName[name])
@@ -91,6 +102,9 @@ type MessageView struct {
 }
 
 func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
+	if req.After != "" {
+		return s.nextPage(ctx, req)
+	}
 	// A look would hide messages from a run: while one is going on, it answers.
 	l, _, err := s.readLock(ctx)
 	if err != nil {
@@ -106,8 +120,6 @@ func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
 		return Response{}, refuse("list names every message, withBody shows one: name it by message or job")
 	case one && (req.Select != nil || req.List):
 		return Response{}, refuse("inspect shows one message, and takes no selection beside it")
-	case req.After != "" && !req.List:
-		return Response{}, refuse("after is the page of a list")
 	}
 	if one {
 		return s.show(ctx, req)
@@ -119,52 +131,14 @@ func (s *Service) inspect(ctx context.Context, req Request) (Response, error) {
 	if err := f.check(); err != nil {
 		return Response{}, err
 	}
+	if req.List {
+		return s.listMessages(ctx, f)
+	}
 	items, sc, err := s.survey(ctx, f)
 	if err != nil {
 		return Response{}, err
 	}
-	resp := Response{Scan: &sc, Groups: groups(items)}
-	if req.List {
-		resp.Messages, resp.Next = s.listed(items, req.After)
-	}
-	return resp, nil
-}
-
-// Listed is one message of a list.
-type Listed struct {
-	Message    string    `json:"message"`
-	Job        string    `json:"job,omitempty"`
-	Kind       string    `json:"kind"`
-	Class      job.Class `json:"class"`
-	Cause      job.Cause `json:"cause"`
-	Error      string    `json:"error,omitempty"`
-	IsolatedAt time.Time `json:"isolatedAt"`
-	// DeletedAt is when SQS deletes the message.
-	DeletedAt time.Time `json:"deletedAt"`
-	Action    Action    `json:"action"`
-	Why       string    `json:"why"`
-}
-
-// maxList is how many bytes of a list one answer has: below Lambda's 6 MB.
-const maxList = 4 << 20
-
-// listed are the messages after an id, by id, and the id after which the next page starts.
-func (s *Service) listed(items []item, after string) (list []Listed, next string) {
-	slices.SortFunc(items, func(a, b item) int { return cmp.Compare(a.id, b.id) })
-	list = []Listed{}
-	size := 0
-	for _, it := range items {
-		if it.id <= after {
-			continue
-		}
-		// Each byte of a text may become six, and the rest is below 400.
-		if size += 400 + 6*(len(it.key)+len(it.error)+len(it.why)); size > maxList && len(list) > 0 {
-			return list, list[len(list)-1].Message
-		}
-		list = append(list, Listed{Message: it.id, Job: it.key, Kind: it.kind, Class: it.class, Cause: it.cause, Error: it.error,
-			IsolatedAt: it.isolatedAt, DeletedAt: it.sentAt.Add(s.retention), Action: it.action, Why: it.why})
-	}
-	return list, ""
+	return Response{Scan: &sc, Groups: groups(items)}, nil
 }
 
 func (s *Service) show(ctx context.Context, req Request) (Response, error) {

@@ -12,7 +12,7 @@ import (
 	"acklast/internal/ledger"
 )
 
-// needsMended is what a plan with a mended body needs its approval for, needsResent one with a discarded body.
+// needsMended is the reason why a plan with a mended body needs an approval, needsResent why one with a discarded body does.
 const (
 	needsMended = "a mended body"
 	needsResent = "a job that was discarded"

@@ -65,7 +65,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 	for part := range slices.Chunk(steps, batch) {
 		group.Go(func() error { return d.moveBatch(ctx, part) })
 	}
-	err = group.Wait() // an audit that was not written; what was done all the same stands in each step
+	err = group.Wait() // an audit that was not written; each step notes what was done all the same
 
 	var fatal, unsure error
 	failures := 0
@@ -80,7 +80,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 		d.settle(st.ID, outcome{st.what, st.key, st.why})
 		switch st.what {
 		case auditSent, auditUndeleted:
-			d.mine.drop(st.ID)
+			d.leave(st.ID)
 			if st.what == auditUndeleted {
 				d.unseen++ // to be found once more
 			}
@@ -90,7 +90,7 @@ func (d *drive) move(ctx context.Context, cohort []lanes.Received) (sent int, er
 			}
 			d.follow(st, newly)
 		case auditRemoved, auditCopy:
-			d.mine.drop(st.ID)
+			d.leave(st.ID)
 		case auditUnsent, auditUnsure, auditFinal:
 			failures++
 			unsure = st.err
@@ -178,7 +178,7 @@ func (d *drive) moveBatch(ctx context.Context, steps []*moved) error {
 	for _, st := range steps {
 		group.Go(func() error { d.open(ctx, st); return nil })
 	}
-	_ = group.Wait() // what went wrong stands in each step
+	_ = group.Wait() // each step has its own error
 
 	var going []*moved
 	var moves []lanes.Move
@@ -293,6 +293,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.action, st.why = Unsure, "it has no key, and an earlier round may have sent it"
 			return
 		}
+		if st.target.Action == Copy {
+			st.action, st.why = Drift, insteadOf
+			return
+		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		st.memory.Redrives = st.target.Generation + 1
 	}
@@ -304,8 +308,9 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		keyless()
 		return
 	}
-	if j := d.jobs[st.key]; j != nil && !d.sent[st.ID] && d.pass == nil {
-		st.action, st.why = Copy, "another message of the same job was sent"
+	// A job whose send was not confirmed has no digest: its entry decides.
+	if j := d.jobs[st.key]; j != nil && j.digest != "" && !d.sent[st.ID] && d.pass == nil {
+		st.action, st.why = Copy, anotherSent
 		if j.digest != st.digest {
 			st.action, st.why = Conflict, "another payload was sent under the same key"
 		}
@@ -314,7 +319,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	e, err := d.s.ledger.Update(ctx, st.key, d.s.newID(), func(e ledger.Entry) (ledger.Entry, error) {
 		c.entry = e
 		if c.memory.Class == job.Crashed && c.unread().read.Key == "" {
-			return e, errStranger
+			return e, errNotConvicted
 		}
 		if d.sent[st.ID] { // only its deletion is missing
 			st.action, st.why = Redrive, "sent before"
@@ -322,7 +327,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		}
 		ours := e.Run == d.run.ID && e.Status != ledger.Isolated && !e.Status.Final()
 		if d.pass != nil && ours && !d.begun[st.ID] {
-			st.action, st.why = Copy, "another message of the same job was sent"
+			st.action, st.why = Copy, anotherSent
 			return e, errKept
 		}
 		if e.Run == d.run.ID && e.Status == ledger.Isolated { // also when this message was met, or begun, while the job was open
@@ -334,6 +339,10 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		}
 		st.action, st.why, _ = c.decide(override, d.s.rules.MaxRedrives, d.s.now())
 		if st.action != Redrive && !ours {
+			return e, errKept
+		}
+		if d.pass == nil && st.target.Action == Copy && !ours {
+			st.action, st.why = Drift, insteadOf
 			return e, errKept
 		}
 		if class := c.class(); !ours && d.s.newlyGuarded(st.target, class) {
@@ -351,7 +360,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	switch {
 	case err == nil, errors.Is(err, ledger.ErrOpened):
 		st.action = Redrive
-	case errors.Is(err, errStranger):
+	case errors.Is(err, errNotConvicted):
 		c, st.key, st.entry = c.unread(), "", ledger.Entry{}
 		keyless()
 		return
@@ -370,13 +379,22 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.why += "; an earlier round may have sent it"
 		}
 	}
+	if st.action == Remove && st.ours && st.target.Action == Copy {
+		st.action, st.why = Copy, anotherSent
+	}
 	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
 }
 
+// Why a copy is removed, and why it is kept.
+const (
+	anotherSent = "another message of the same job was sent"
+	insteadOf   = "the plan sends another message of this job, and that one was not sent: this one needs a new plan"
+)
+
 var (
 	errKept = errors.New("kept")
-	// errStranger: the key in a convict's message is not that of a convicted job.
-	errStranger = errors.New("the message's key is not its job's")
+	// errNotConvicted: the message says that its job was convicted, and the job with that key was not.
+	errNotConvicted = errors.New("no job was convicted under the message's key")
 )
 
 // forbidden says what is missing when SQS will not take any message at all.

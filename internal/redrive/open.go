@@ -17,8 +17,8 @@ import (
 	"acklast/internal/ledger"
 )
 
-// planOpen freezes a selection, a count and a rate instead of messages, for a DLQ that is too big to list. What it
-// shows is what a scan saw; each message is joined with its entry and decided when the run meets it.
+// planOpen freezes a selection, a count and a rate instead of messages, for a DLQ that is too big for a list of targets. The plan
+// shows the messages that a scan saw. The run joins each message with its entry, and decides, when it receives it.
 func (s *Service) planOpen(ctx context.Context, req Request) (Response, error) {
 	f := *req.Select
 	if err := f.check(); err != nil {
@@ -55,8 +55,8 @@ func (s *Service) planOpen(ctx context.Context, req Request) (Response, error) {
 
 // pass is one pass of an open plan's run over the DLQ.
 //
-// It is complete when it has seen as many messages as SQS counted at its start and a receive brought nothing new, or when for a while nothing new was
-// received and the counts showed nothing that it has not seen. Counts are approximate: so is "all seen".
+// It is complete when it has seen as many messages as SQS counted at its start and a receive brought nothing new, or when for a while it
+// received nothing new and the counts showed no message that it has not seen. Counts are approximate: so is "all seen".
 type pass struct {
 	began time.Time
 	// holds is how many messages SQS counted at the start. old is how many the pass has seen that were there
@@ -102,7 +102,7 @@ func (s sightings) first(id string) bool {
 	return !known
 }
 
-// nextPass begins a pass. What the one before held is given back.
+// nextPass begins a pass, after it gave back the messages that the one before held.
 func (d *drive) nextPass(ctx context.Context) error {
 	d.queue = nil
 	d.mine.release(ctx)
@@ -195,8 +195,8 @@ func (d *drive) meet(ctx context.Context, received []lanes.Received) error {
 }
 
 // admit decides whether an open plan covers a message: it matches, was isolated before the plan was made, would be
-// redriven or removed, and needs no approval of its own, by its class or otherwise. What an earlier
-// round began with is finished whatever it says.
+// redriven or removed, and needs no approval of its own, by its class or otherwise. If an earlier round began with a message, it
+// is finished in any case.
 func (d *drive) admit(ctx context.Context, m lanes.Received) (*target, *unsure) {
 	c := d.s.joined(ctx, m)
 	it := itemOf(c, m, d.plan.Select)
@@ -285,8 +285,8 @@ func (d *drive) quiet(ctx context.Context) (more bool, err error) {
 	}
 }
 
-// settleOpen ends an open plan's run: what was begun and was not seen again is told by its entry, and the endings by
-// a last sweep over the audit.
+// settleOpen ends an open plan's run. The entries tell what became of messages that were begun and not seen again; a last
+// sweep over the audit counts the endings.
 func (d *drive) settleOpen(ctx context.Context) error {
 	var lost []target
 	for id, t := range d.targets {

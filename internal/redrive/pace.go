@@ -17,7 +17,7 @@ import (
 func (d *drive) setRate(perSecond int) {
 	d.cohort = max(min(batch, perSecond), perSecond/2)
 	d.limiter.SetLimit(rate.Limit(perSecond))
-	d.limiter.SetBurst(d.cohort) // a cohort must fit, and what was saved up at a faster rate must not
+	d.limiter.SetBurst(d.cohort) // a cohort must fit, but not more than that after a faster rate
 }
 
 // pace waits for the rate.

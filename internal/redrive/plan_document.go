@@ -30,7 +30,7 @@ type Plan struct {
 	Actions  map[Action]int `json:"actions"`
 	Bytes    int            `json:"bytes"`
 	Partial  string         `json:"partial,omitempty"`
-	// Groups are what was selected, for whoever approves it: the largest, with samples.
+	// Groups are the largest groups of the selected messages, with samples, for the person who approves the plan.
 	Groups []Group `json:"groups"`
 	// Drift is only in an answer: what has changed since the plan was made.
 	Drift *Drifted `json:"drift,omitempty"`

@@ -27,7 +27,7 @@ type Request struct {
 	Action string `json:"action"`
 	// Format is the request's form: the constant Format in requests of this version. 0 stands for 1.
 	Format int `json:"format,omitempty"`
-	// By is who asks, Reason why. Every action that changes something needs both.
+	// By names the person who asks, Reason says why. Every action that changes something needs both.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Select is what inspect and plan look at.
@@ -35,20 +35,21 @@ type Request struct {
 	// Plan and Run are ids.
 	Plan string `json:"plan,omitempty"`
 	Run  string `json:"run,omitempty"`
-	// Begin has run create its run, or see that it may go on, and answer at once: what is refused is told without
-	// work, and a request without it, which nobody waits for, then works.
+	// Begin asks run to create its run, or to check that it may go on, and to answer at once. So a caller learns of a refusal
+	// at once, and then makes the request without Begin, for whose answer it does not wait.
 	Begin bool `json:"begin,omitempty"`
 	// Message is the id of one message: inspect shows it whole, mend mends it, run plans and redrives it alone. Job, a
 	// key, stands for its message, also in a discard.
 	Message string `json:"message,omitempty"`
-	// WithBody has inspect show the body of Message, and audit what it has of one.
+	// WithBody asks inspect for the body of Message, and audit for the body that it keeps.
 	WithBody bool `json:"withBody,omitempty"`
-	// Body is what mend makes of the body of Message.
+	// Body is the new body that mend gives to Message.
 	Body string `json:"body,omitempty"`
-	// List has inspect name every message that is selected, from the one after After on.
+	// List asks inspect for the name of every message that is selected; After, alone beside it, for the page of such a list
+	// that an answer's Next names.
 	List  bool   `json:"list,omitempty"`
 	After string `json:"after,omitempty"`
-	// Open has plan freeze the selection instead of the messages; Count is then how many its run takes at most.
+	// Open asks plan to freeze the selection instead of the messages; its run then takes Count messages at most.
 	Open bool `json:"open,omitempty"`
 	// Messages and Jobs are the ids and the keys of what discard discards. With Select instead, also for decide, Count
 	// is how many messages it has to select.
@@ -57,6 +58,8 @@ type Request struct {
 	Count    int      `json:"count,omitempty"`
 	// Page is the page of a run's or a job's audit, from 0; After is where in it the answer starts.
 	Page int `json:"page,omitempty"`
+	// Ending asks for those messages of a run's audit alone that ended so, each with its last line.
+	Ending Ending `json:"ending,omitempty"`
 	// RatePerSecond is a plan's rate; 0 is the default, -1 none at all. Run takes it, and Canary, only with a message or a
 	// job.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
@@ -83,7 +86,7 @@ type Response struct {
 	Scan    *Scan        `json:"scan,omitempty"`
 	Groups  []Group      `json:"groups,omitzero"`
 	Message *MessageView `json:"message,omitempty"`
-	// Messages are those of a list; Next is what the next page comes after, empty when none does.
+	// Messages are those of a list; Next names the page that follows, for the request's After, and is empty if none does.
 	Messages []Listed `json:"messages,omitzero"`
 	Next     string   `json:"next,omitempty"`
 	Plan     *Plan    `json:"plan,omitempty"`
@@ -146,7 +149,7 @@ var actions = map[string]action{
 	"approve":    {do: (*Service).approve, approver: true, named: true, takes: "plan"},
 	"run":        {do: (*Service).run, takes: "plan run message job begin ratePerSecond canary"},
 	"status":     {do: (*Service).status, reads: true, takes: "plan run"},
-	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page after"},
+	"audit":      {do: (*Service).audit, reads: true, takes: "job run plan message withBody page after ending"},
 	"stop":       {do: (*Service).stop, takes: "run"},
 	"resume":     {do: (*Service).resume, named: true},
 	"revoke":     {do: (*Service).revoke, named: true, takes: "plan run"},

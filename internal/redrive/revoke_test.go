@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,5 +90,45 @@ func TestRevocationDuringTheLastCohort(t *testing.T) {
 		if got.Run.State != redrive.Revoked || !strings.Contains(got.Run.Why, "wrong") {
 			t.Errorf("run %s: %s, want revoked", got.Run.State, got.Run.Why)
 		}
+	})
+}
+
+// A job whose entry cannot be decoded keeps no other from being given back. The answer and the audit name it, and once its entry
+// can be read, another revocation gives it back.
+func TestRevocationNamesWhatItCannotGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.many(10)
+		b.sendErr = func(job.Message) error { return errOutage }
+		plan := b.must(planOf(all)).Plan
+		b.must(redrive.Request{Action: "run", Plan: plan.ID})
+		var opened []string
+		for k, e := range b.entries {
+			if e.Status == ledger.Pending {
+				opened = append(opened, k)
+			}
+		}
+		if len(opened) < 2 {
+			t.Fatalf("the run opened %v, want several", opened)
+		}
+		broken := slices.Min(opened)
+		b.unreadable[broken] = true
+		got := b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"}).Run
+		contains(t, got.Why, "1 jobs that it may have opened are not given back, because their entries cannot be read, such as "+broken, "what the run says")
+		for _, k := range opened {
+			if e := b.entries[k]; k != broken && e.Status != ledger.Isolated {
+				t.Errorf("%s is %s, want it isolated", k, e.Status)
+			}
+		}
+		said := ""
+		for _, line := range b.must(redrive.Request{Action: "audit", Job: broken}).Audit {
+			said += line.Why + " "
+		}
+		contains(t, said, "not given back: its entry cannot be read", "the audit of the job")
+		delete(b.unreadable, broken)
+		time.Sleep(time.Second)
+		got = b.must(redrive.Request{Action: "revoke", Run: plan.Run, By: "eve", Reason: "wrong"}).Run
+		equal(t, got.Why, "revoked: wrong", "what the run says afterwards")
+		equal(t, b.entries[broken].Status, ledger.Isolated, "the entry's status")
 	})
 }

@@ -86,7 +86,7 @@ type Halt struct {
 	Failed []Watched `json:"failed"`
 }
 
-// What a run keeps of its past: halts, the failures of each, and names for each ending. The audit has all.
+// A run keeps so many halts, and so many failures of each, and so many names for each ending. The audit has all.
 const (
 	maxHalts = 10
 	maxNames = 10
@@ -135,7 +135,7 @@ type Run struct {
 	RevokedAt time.Time `json:"revokedAt,omitzero"`
 }
 
-// interrupted tells a run that is active although nobody works on it for what it is.
+// interrupted marks a run as halted that is active although no invocation works on it.
 func (r *Run) interrupted() {
 	if r.State == Active {
 		r.State, r.Code, r.Why = Halted, HaltInterrupted, "its process ended without a word: run it again to continue"
@@ -167,7 +167,7 @@ func (s *Service) readRun(ctx context.Context, id string) (Run, Record, error) {
 	return run, rec, err
 }
 
-// decodeRun reads a run. What an earlier version left out when it was empty is there and empty.
+// decodeRun reads a run. Lists and counts that an earlier version left out are empty.
 func decodeRun(rec Record) (Run, error) {
 	run, err := decode[Run](rec)
 	run.fill()

@@ -44,7 +44,7 @@ type Scan struct {
 	Holds int `json:"holds"`
 	// Partial says why not all was seen; empty when all was.
 	Partial string `json:"partial,omitempty"`
-	// Waiting messages are in flight: hidden from everybody by whoever received them.
+	// Waiting messages are in flight: somebody received them, so that they are hidden from everybody.
 	Waiting int `json:"waiting,omitempty"`
 }
 
@@ -88,8 +88,8 @@ func (h *held) keep(m job.Message) {
 func (h *held) has(id string) bool { _, ok := h.byID[id]; return ok }
 func (h *held) drop(id string)     { delete(h.byID, id) }
 
-// renew keeps hidden what would soon be visible. What fails may be received a second time, which does no
-// harm.
+// renew keeps messages hidden that would soon be visible. If a call fails, its messages may be received a second time, which
+// does no harm.
 func (h *held) renew(ctx context.Context) {
 	now := h.now()
 	var soon []job.Message
@@ -102,7 +102,7 @@ func (h *held) renew(ctx context.Context) {
 	h.each(soon, func(list []job.Message) error { return h.queues.Hide(ctx, job.DLQ, list, h.hide) })
 }
 
-// release gives everything back, also when the caller's time is over. What fails comes back by itself.
+// release gives everything back, also when the caller's time is over. If a call fails, its messages become visible by themselves.
 func (h *held) release(ctx context.Context) {
 	h.releaseBut(ctx, func(string) bool { return false })
 }
@@ -144,29 +144,48 @@ func (s *Service) hold() *held {
 	}}
 }
 
-// scan receives every message of the DLQ once, gives each to see, and makes all of them visible again.
-// It stops early when see returns false.
-func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool, err error)) (Scan, error) {
+// A bounded scan keeps something of each message, so it stops at a number of them. A whole scan goes over the whole DLQ, however
+// many messages it has.
+const (
+	bounded = true
+	whole   = false
+)
+
+// scan receives every message of the DLQ once, gives what each round of receives brought to see, and makes all of them
+// visible again. It stops early when see returns false.
+func (s *Service) scan(ctx context.Context, bound bool, see func([]lanes.Received) (more bool, err error)) (Scan, error) {
+	mine := s.hold()
+	defer mine.release(ctx)
+	return s.scanInto(ctx, mine, bound, see)
+}
+
+// scanInto is scan for a caller that releases what it holds itself. If the DLQ has more messages than may be hidden at a time, a
+// whole scan gives back what it saw before it goes on; hashes of the ids tell what it has not seen.
+func (s *Service) scanInto(ctx context.Context, mine *held, bound bool, see func([]lanes.Received) (more bool, err error)) (Scan, error) {
 	var sc Scan
 	before, err := s.queues.Depth(ctx, job.DLQ)
 	if err != nil {
 		return sc, err
 	}
 	sc.Holds = before.Total()
-	mine := s.hold()
-	defer mine.release(ctx)
-	bytes, empty, lost := 0, 0, 0
+	met, gaveBack := newSightings(), false
+	bytes, empty, known, lost := 0, 0, 0, 0
 	end := s.now().Add(s.numbers.ScanTime)
 	// A queue that SQS counts as empty is taken for that at the first empty answer.
 	enough := s.numbers.EmptyReceives
 	if sc.Holds == 0 {
 		enough = 1
 	}
-	for empty < enough {
+	// Messages that were given back are received again, so no answer is empty. The scan ends when it has received as many known
+	// messages in a row as may be hidden, or when it has seen as many as SQS counted and a receive brought nothing new.
+	over := func() bool {
+		return empty >= enough || gaveBack && (known >= s.numbers.MaxHidden || known > 0 && sc.Seen >= sc.Holds)
+	}
+	for !over() {
 		switch {
-		case sc.Seen >= s.numbers.ScanMessages:
+		case bound && sc.Seen >= s.numbers.ScanMessages:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d messages", s.numbers.ScanMessages)
-		case bytes >= s.numbers.ScanBytes:
+		case bound && bytes >= s.numbers.ScanBytes:
 			sc.Partial = fmt.Sprintf("stopped at the limit of %d bytes", s.numbers.ScanBytes)
 		case s.now().After(end):
 			sc.Partial = fmt.Sprintf("stopped at the limit of %v", s.numbers.ScanTime)
@@ -174,37 +193,47 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 		if sc.Partial != "" {
 			return sc, nil
 		}
-		received, err := s.queues.Receive(ctx, job.DLQ, 10, s.numbers.Hide, s.numbers.ReceiveWait)
+		left := sc.Holds - sc.Seen
+		if bound {
+			left = min(left, s.numbers.ScanMessages-sc.Seen)
+		}
+		calls := callsFor(left, bytes, sc.Seen)
+		if !bound && len(mine.byID)+calls*batch > s.numbers.MaxHidden {
+			mine.release(ctx)
+			gaveBack = true
+		}
+		received, err := s.receive(ctx, calls)
 		if err != nil {
-			// What an answer held that was lost on its way is hidden for a while; the rest can be seen.
+			// The messages of an answer that was lost are hidden for a while; the others can be seen.
 			if lost++; lost > maxLost || ctx.Err() != nil {
 				return sc, err
 			}
 			s.log.Warn("receive failed", telemetry.KeyError, job.SafeText(err.Error()))
-			continue
 		}
 		if len(received) == 0 {
-			empty++
+			if err == nil {
+				empty++
+			}
 			continue
 		}
 		empty, enough = 0, s.numbers.EmptyReceives
 		mine.renew(ctx)
-		more := true
+		var fresh []lanes.Received
 		for _, m := range received {
-			known := mine.has(m.ID)
-			mine.keep(m.Message)
-			if known {
-				continue // its handle is newer; it was seen already
-			}
-			sc.Seen++
-			bytes += len(m.Body)
-			if more {
-				if more, err = see(m); err != nil {
-					return sc, err
-				}
+			mine.keep(m.Message) // its handle is newer
+			if met.first(m.ID) {
+				fresh = append(fresh, m)
+				bytes += len(m.Body)
 			}
 		}
-		if !more {
+		sc.Seen += len(fresh)
+		if known += len(received); len(fresh) == 0 {
+			continue
+		}
+		known = 0
+		if more, err := see(fresh); err != nil {
+			return sc, err
+		} else if !more {
 			sc.Partial = "stopped when what was looked for was found"
 			return sc, nil
 		}
@@ -212,16 +241,50 @@ func (s *Service) scan(ctx context.Context, see func(lanes.Received) (more bool,
 	if sc.Seen < sc.Holds {
 		sc.Waiting = max(before.InFlight, 0)
 		sc.Partial = fmt.Sprintf("saw %d of about %d: others hold the rest, or they are gone", sc.Seen, sc.Holds)
+		if gaveBack {
+			sc.Partial += fmt.Sprintf(", or SQS did not give them: it has more than the %d that are hidden at a time", s.numbers.MaxHidden)
+		}
 	}
 	return sc, nil
+}
+
+// scanBuffer bounds the bodies that the receives of a scan bring at a time, by the average of those that it has seen.
+const scanBuffer = 16 << 20
+
+// callsFor is how many receives a scan makes side by side while so many messages are left: one if they are few, so that few
+// are in vain.
+func callsFor(left, bytes, seen int) int {
+	if seen == 0 || left < batch*sideBySide {
+		return 1
+	}
+	return max(1, min(sideBySide, scanBuffer/(batch*max(1, bytes/seen))))
+}
+
+// receive makes receives of the DLQ side by side. Beside an error it returns what those brought that succeeded.
+func (s *Service) receive(ctx context.Context, calls int) ([]lanes.Received, error) {
+	answers, errs := make([][]lanes.Received, calls), make([]error, calls)
+	var group sync.WaitGroup
+	for i := range calls {
+		group.Go(func() {
+			answer, err := s.queues.Receive(ctx, job.DLQ, batch, s.numbers.Hide, s.numbers.ReceiveWait)
+			if errs[i] = err; err == nil {
+				answers[i] = answer
+			}
+		})
+	}
+	group.Wait()
+	return slices.Concat(answers...), errors.Join(errs...)
 }
 
 // find looks for one message of the DLQ, by its id or by its job's key.
 func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, sc Scan, err error) {
 	found := false
-	sc, err = s.scan(ctx, func(seen lanes.Received) (bool, error) {
-		if seen.ID == id || key != "" && s.readBody(ctx, seen).read.Key == key {
-			m, found = seen, true
+	sc, err = s.scan(ctx, whole, func(fresh []lanes.Received) (bool, error) {
+		for _, seen := range fresh {
+			if seen.ID == id || key != "" && s.readBody(ctx, seen).read.Key == key {
+				m, found = seen, true
+				break
+			}
 		}
 		return !found, nil
 	})
@@ -233,41 +296,44 @@ func (s *Service) find(ctx context.Context, id, key string) (m lanes.Received, s
 
 // survey scans and joins every message with its entry. The items are of messages seen once each.
 func (s *Service) survey(ctx context.Context, f Filter) ([]item, Scan, error) {
+	mine := s.hold()
+	defer mine.release(ctx)
 	var items []item
-	joining := make([]lanes.Received, 0, batch)
-	flush := func() {
-		found := make([]item, len(joining))
-		var group sync.WaitGroup
-		for i, m := range joining {
-			group.Go(func() { found[i] = s.look(ctx, m, f) })
-		}
-		group.Wait()
-		for _, it := range found {
-			if f.matches(it, s.now()) {
-				items = append(items, it)
-			}
-		}
-		joining = joining[:0]
-	}
+	sc, err := s.match(ctx, mine, bounded, f, func(it item, _ lanes.Received) error {
+		items = append(items, it)
+		return nil
+	})
+	return items, sc, err
+}
+
+// match scans, joins every message with its entry, and gives those that the filter selects to each, once each.
+func (s *Service) match(ctx context.Context, mine *held, bound bool, f Filter, each func(item, lanes.Received) error) (Scan, error) {
 	missing := len(f.Messages)
-	sc, err := s.scan(ctx, func(m lanes.Received) (bool, error) {
-		if len(f.Messages) > 0 {
-			if !slices.Contains(f.Messages, m.ID) {
-				return true, nil // neither read nor looked up
-			}
-			missing--
+	sc, err := s.scanInto(ctx, mine, bound, func(fresh []lanes.Received) (bool, error) {
+		if len(f.Messages) > 0 { // the others are neither read nor looked up
+			fresh = slices.DeleteFunc(fresh, func(m lanes.Received) bool { return !slices.Contains(f.Messages, m.ID) })
+			missing -= len(fresh)
 		}
-		joining = append(joining, m)
-		if len(joining) == cap(joining) || len(f.Messages) > 0 {
-			flush()
+		found := make([]item, len(fresh))
+		var group errgroup.Group
+		group.SetLimit(sideBySide)
+		for i, m := range fresh {
+			group.Go(func() error { found[i] = s.look(ctx, m, f); return nil })
+		}
+		_ = group.Wait()
+		for i, it := range found {
+			if f.matches(it, s.now()) {
+				if err := each(it, fresh[i]); err != nil {
+					return false, err
+				}
+			}
 		}
 		return len(f.Messages) == 0 || missing > 0, nil
 	})
-	flush()
 	if len(f.Messages) > 0 && missing == 0 {
 		sc.Partial = "" // all that was named was found
 	}
-	return items, sc, err
+	return sc, err
 }
 
 // joined reads a message and its entry. An entry that cannot be read makes this message alone unsure.
@@ -283,8 +349,8 @@ func (s *Service) joined(ctx context.Context, m lanes.Received) candidate {
 	return c
 }
 
-// unread holds a convict's key, which is only its message's word, against the entry: no other job was
-// convicted under it. What the body would have told comes from there.
+// unread checks the key in a convicted job's message against the entry: it is trusted only if the job with that key was
+// convicted. Subject and kind come from the entry, since the body is not read.
 func (c candidate) unread() candidate {
 	if c.entry.LastClass != job.Crashed {
 		c.read, c.entry = job.Decoded{}, ledger.Entry{}
@@ -294,8 +360,8 @@ func (c candidate) unread() candidate {
 	return c
 }
 
-// readBody reads a message's body. Those of convicted jobs are not decoded: they may kill the process that decodes them. What
-// SQS moved by itself carries no memory of a conviction; its strikes tell it.
+// readBody reads a message's body. Those of convicted jobs are not decoded: they may kill the process that decodes them. A
+// message that SQS moved by itself has no record of a conviction; its strikes show it.
 func (s *Service) readBody(ctx context.Context, m lanes.Received) candidate {
 	c := candidate{memory: m.Memory}
 	if c.memory == (job.Memory{}) {
@@ -308,7 +374,7 @@ func (s *Service) readBody(ctx context.Context, m lanes.Received) candidate {
 			c.memory = job.Memory{Class: job.Crashed, Cause: job.CauseCrash, Error: fmt.Sprintf("%d invocations died with this message", len(strikes.Ends))}
 			c.read.Kind.Name = strikes.Kind
 		}
-		// Whatever isolated it could not write why.
+		// The worker could not write why it isolated the message.
 		c.noRoom = !lanes.Fits(job.Message{Body: m.Body, Attributes: m.Attributes, Memory: job.Memory{Class: job.Crashed, Cause: job.CauseCrash}})
 	}
 	if c.memory.Class == job.Crashed {

@@ -151,7 +151,7 @@ func (t *Store) ThrowSwitch(ctx context.Context, sw Switch, ttl time.Time) error
 	}
 	_, err = t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &t.name, Key: attributes{attrPK: dynamo.Text(pkSwitch), attrSK: dynamo.Text(pkSwitch)},
-		// No condition: whoever throws it, it is thrown.
+		// No condition: the switch is thrown in any case.
 		UpdateExpression:         aws.String("SET #doc = :doc, #write = :write, #ttl = :ttl ADD #version :one"),
 		ExpressionAttributeNames: map[string]string{"#doc": attrDoc, "#write": attrWrite, "#ttl": attrTTL, "#version": attrVersion},
 		ExpressionAttributeValues: attributes{

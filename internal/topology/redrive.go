@@ -13,7 +13,7 @@ type Redrive struct {
 	// PauseMargin is the time at the end of an invocation in which no cohort starts.
 	PauseMargin time.Duration
 
-	// ScanMessages, ScanBytes and ScanTime bound one scan of the DLQ.
+	// ScanMessages and ScanBytes bound one scan of the DLQ for groups, a plan or a selection; ScanTime bounds every scan.
 	ScanMessages, ScanBytes int
 	ScanTime                time.Duration
 	// EmptyReceives is how many empty long polls of ReceiveWait make a queue count as empty.
