@@ -61,6 +61,7 @@ var table = []mutant{
 	{"no suspect starts before the strike is confirmed", "internal/worker/suspects.go", "h.unread(s, fmt.Errorf(\"not started: %w\", err))\n\t\t\treturn\n", "_ = err\n", "internal/worker", ""},
 	{"a strike is cleared", "internal/worker/suspects.go", "err := h.ledger.ClearStrike(ctx, s.ID, s.Token)", "var err error", "internal/worker", ""},
 	{"a strike that no time was left to clear is cleared later", "internal/worker/suspects.go", "h.owe(strike{s.ID, s.Token})", "_ = h.owe", "internal/worker", ""},
+	{"a process that ends itself clears its strikes before", "internal/worker/worker.go", "h.clearOwed(ctx)\n\t\th.exit()", "_ = ctx\n\t\th.exit()", "internal/worker", ""},
 	{"a plan drops only its own payload", "internal/effect/effect.go", "if err := e.Conflict(d.Digest); err != nil {\n\t\t\treturn e, err\n\t\t}\n", "", "internal/effect", ""},
 	{"a plan ends no entry with an open call", "internal/effect/effect.go", "case e.Status == ledger.Running || e.Unresolved:", "case false:", "internal/effect", ""},
 	{"the margin before a claim", "internal/effect/effect.go", "left < r.o.Timeout {\n\t\t\treturn job.Result{", "left < 0 {\n\t\t\treturn job.Result{", "internal/effect", ""},

@@ -149,7 +149,7 @@ func (h *Handler) rejoin(s *step, e ledger.Entry, f *job.Failure) {
 
 // clear removes the step's own strike. While that is not confirmed, clear also tries to hand over a message
 // that is left, because that gives it a new id. It returns false when the time is over before the strike is
-// cleared. The process's next invocation then clears it.
+// cleared. The process's next invocation then clears it, or the process before it ends itself.
 func (h *Handler) clear(ctx context.Context, s *step) bool {
 	if !s.struck {
 		return true
@@ -188,8 +188,8 @@ func (h *Handler) owe(s strike) {
 	h.owed = append(h.owed, s)
 }
 
-// clearOwed tries once to clear what this process's earlier invocations had no time left to clear. They returned, so
-// their strikes are no deaths.
+// clearOwed tries once to clear what this process's invocations had no time left to clear. They returned, so their strikes
+// are no deaths.
 func (h *Handler) clearOwed(ctx context.Context) {
 	h.owedMu.Lock()
 	owed := h.owed
