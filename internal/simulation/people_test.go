@@ -84,7 +84,8 @@ func (s *story) pause(name string) {
 	s.ask(name, redrive.Request{Action: "unpause", Kind: kind})
 }
 
-// discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded.
+// discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded. The
+// provider may still accept it before the discard is made.
 func (s *story) discard(name string) {
 	if s.seed >= byMessage && s.number(2, name, "discards by message") == 0 {
 		s.discardMessage(name)
@@ -96,9 +97,12 @@ func (s *story) discard(name string) {
 	if j.key != "" {
 		key = s.entry(j.key).ProviderKey
 	}
-	may := s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+	may := j.key != "" && s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+	if may {
+		s.history.Unwanted[j.key] = true
+	}
 	s.mu.Unlock()
-	if j.key != "" && may {
+	if may {
 		s.ask(name, redrive.Request{Action: "discard", Jobs: []string{j.key}})
 	}
 }
@@ -112,7 +116,9 @@ func (s *story) discardMessage(name string) {
 		id = m.id
 		if of := s.letters[m.mark()]; of != nil && of.key != "" {
 			key := s.entry(of.key).ProviderKey
-			may = s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+			if may = s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0; may {
+				s.history.Unwanted[of.key] = true
+			}
 		}
 	}
 	s.mu.Unlock()

@@ -159,7 +159,7 @@ func (s *story) clear() {
 func (s *story) play() []string {
 	s.began = time.Now()
 	s.openTables()
-	s.history = soak.History{Accepted: s.provider.accepted, Created: map[string]soak.Moment{}, Entries: map[string]soak.Entry{}, Waiting: map[string]bool{}, Balances: map[string]soak.Balance{}}
+	s.history = soak.History{Accepted: s.provider.accepted, Unwanted: map[string]bool{}, Created: map[string]soak.Moment{}, Entries: map[string]soak.Entry{}, Waiting: map[string]bool{}, Balances: map[string]soak.Balance{}}
 	s.sendJobs()
 	var running sync.WaitGroup
 	for n := range s.processes {

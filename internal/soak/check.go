@@ -239,6 +239,8 @@ func (c *checker) provider() {
 		switch n := c.Accepted[e.ProviderKey]; {
 		case e.Final && strings.HasPrefix(e.Outcome, "sent") && n != 1: // also if people decided that: they say the truth
 			c.broken(Once, "%s is %s, but the provider accepted %d", key, e.Outcome, n)
+		case c.Unwanted[key] && (e.Outcome == "discarded" || e.Outcome == "dropped, decided by hand"):
+			// The request was accepted after people had asked, and these outcomes say nothing about it.
 		case e.Final && !strings.HasPrefix(e.Outcome, "sent") && n > 0:
 			c.broken(Once, "%s ended as %s, but the provider accepted %d", key, e.Outcome, n)
 		}

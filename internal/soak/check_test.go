@@ -68,6 +68,27 @@ func TestAGoodHistoryIsAccepted(t *testing.T) {
 	}
 }
 
+// People may end a job, and its request is accepted before their request is served. The entry says that people ended it,
+// and nothing of the request.
+func TestAJobThatPeopleEndWhileItsRequestTravels(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []string{"discarded", "dropped, decided by hand"} {
+		h := good()
+		edit(&h, "reminder/2", func(e *Entry) { e.Status, e.Outcome = "terminal", outcome })
+		if found := Check(h); len(found) != 1 || found[0].Rule != Once {
+			t.Errorf("%s, and nobody asked for it: %v", outcome, found)
+		}
+		h.Unwanted = map[string]bool{"reminder/2": true}
+		for _, v := range Check(h) {
+			t.Errorf("%s: %v", outcome, v)
+		}
+		edit(&h, "reminder/2", func(e *Entry) { e.Outcome = "unsubscribed" })
+		if found := Check(h); len(found) != 1 || found[0].Rule != Once {
+			t.Errorf("%s, and it ended by itself: %v", outcome, found)
+		}
+	}
+}
+
 func TestACommitThatAnotherDeliverySawIsACommit(t *testing.T) {
 	t.Parallel()
 	h := good()

@@ -22,6 +22,8 @@ type History struct {
 	Removed []string
 	// Discarded are the marks of the messages that a discard deleted from the DLQ.
 	Discarded []string
+	// Unwanted are by key the jobs that people asked to end when the provider had accepted nothing yet.
+	Unwanted  map[string]bool
 	Schedules []Schedule
 	Writes    []Write
 	// Seen has by key the first moment at which an answer had shown the worker that the entry is final. A commit may be
