@@ -21,7 +21,7 @@ func (s *story) judge() {
 	for i := range h.Sent {
 		sent := &h.Sent[i]
 		sent.Poison = s.poison(sent.Mark)
-		sent.MayExpire = s.letters[sent.Mark].job.kind == mail && !s.letters[sent.Mark].job.deadline.IsZero()
+		sent.MayExpire = s.mayExpire(s.letters[sent.Mark].job)
 		if _, known := h.Entries[sent.Key]; known || sent.Key == "" {
 			continue
 		}
@@ -66,6 +66,14 @@ func (s *story) judge() {
 	for _, v := range soak.Check(*h) {
 		s.breaks("%v", v)
 	}
+}
+
+// mayExpire says whether a job may end because it is late.
+func (s *story) mayExpire(j *simJob) bool {
+	if j.kind == units {
+		return s.unitsExpire && !j.deadline.IsZero()
+	}
+	return s.mailLate != sent && !j.deadline.IsZero()
 }
 
 // audited checks the audit's lines: a message that a run says has left the DLQ is not there.

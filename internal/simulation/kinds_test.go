@@ -41,6 +41,15 @@ const (
 	mail  = "mail"
 )
 
+// late says what becomes of a late job of the kind mail.
+type late int
+
+const (
+	expires late = iota // the worker ends it, and so does the effect
+	unsent              // the worker runs it, and the effect ends it, as the public face wants it
+	sent                // it is sent
+)
+
 // simJob is one job.
 type simJob struct {
 	name, kind, key string // no key for a broken one
@@ -140,8 +149,13 @@ func (s *story) sendJobs() {
 // kinds are the kinds of a process.
 func (l *life) kinds() job.Catalogue {
 	byID := func(p payload) (string, []string) { return p.ID, nil }
-	u := job.Define(job.Definition[payload]{Name: units, Key: byID})
-	m := job.Define(job.Definition[payload]{Name: mail, Key: byID, Late: job.ExpireLate})
+	policy := map[bool]job.LatePolicy{false: job.RunLate, true: job.ExpireLate}
+	u := job.Define(job.Definition[payload]{Name: units, Key: byID, Late: policy[l.unitsExpire]})
+	definition := job.Definition[payload]{Name: mail, Key: byID, Late: policy[l.mailLate == expires]}
+	if l.mailLate == unsent {
+		definition.ExpiresAt = func(p payload) time.Time { return l.jobOf(mail + "/" + p.ID).deadline }
+	}
+	m := job.Define(definition)
 	store := l.store()
 	u.Run = func(ctx context.Context, d job.Delivery) job.Result {
 		if res, over := l.temper(ctx, d); over {
@@ -181,8 +195,12 @@ func (l *life) kinds() job.Catalogue {
 			return res
 		}
 		j := l.jobOf(d.Key)
+		expiry := j.deadline
+		if l.mailLate == sent {
+			expiry = time.Time{}
+		}
 		return runner.Run(ctx, d, effect.Call{
-			ExpiresAt: j.deadline,
+			ExpiresAt: expiry,
 			Plan: func(context.Context) (string, error) {
 				if !j.unwanted.IsZero() && !l.clock().Before(j.unwanted) {
 					return "unsubscribed", nil
@@ -339,6 +357,7 @@ func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, e
 	if err := l.request(ctx, what, key, !refused); err != nil {
 		return "", errLost
 	}
+	l.answered(d.Key, what)
 	if refused {
 		return "", &effect.DeclinedError{Outcome: "refused"}
 	}
@@ -366,11 +385,20 @@ func (l *life) request(ctx context.Context, what, key string, arrives bool) erro
 	return err
 }
 
+// answered is when the provider has answered, and its answer is not written yet.
+func (l *life) answered(key, what string) {
+	l.mu.Lock()
+	l.freeze(key, what)
+	l.mu.Unlock()
+	l.still(what)
+}
+
 func (l *life) looksUp(ctx context.Context, d job.Delivery, key string) (string, error) {
 	known := false
 	if err := l.call(ctx, ofProvider, "look up "+d.Token, func(bool) { known = l.provider.remembers(key) }); err != nil {
 		return "", errLost
 	}
+	l.answered(d.Key, "look up "+d.Token)
 	if !known {
 		return "", effect.ErrNoRequest
 	}

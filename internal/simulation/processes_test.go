@@ -120,7 +120,7 @@ func (l *life) invoke(h *worker.Handler, lane job.Queue, batch []*message) {
 	l.end = end
 	l.invoked = time.Now()
 	over := make(chan struct{})
-	if l.stalls > 0 {
+	if l.stalls+l.freezes > 0 {
 		until, _ := ctx.Deadline()
 		l.later.Go(func() { l.watch(until, over) })
 	}
