@@ -274,7 +274,7 @@ func (s *story) entry(key string) ledger.Entry {
 
 func (s *story) jobOf(key string) *simJob {
 	for _, j := range s.jobs {
-		if j.key == key {
+		if j.kind+"/"+j.name == key {
 			return j
 		}
 	}

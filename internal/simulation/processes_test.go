@@ -60,7 +60,7 @@ func (s *story) process(n int) {
 // one record at a time they come together.
 func (s *story) fits(batch []*message, m *message) bool {
 	key := func(m *message) string {
-		if of := s.letters[m.mark()]; of != nil && of.key != "" {
+		if of := s.letterOf(m); of != nil && of.key != "" {
 			return of.key
 		}
 		return m.mark()

@@ -88,6 +88,7 @@ type story struct {
 	deaths    map[string]int      // invocations that died with an open strike, by message
 	ids       map[string][]string // of the messages with a mark
 	letters   map[string]*letter  // by mark
+	mended    []*mended
 	handed    map[string][]handed
 	history   soak.History
 	delivered map[string]int // indexes in history.Deliveries, by receipt handle
