@@ -266,7 +266,7 @@ func (c *checker) provider() {
 }
 
 // ends checks that every message led somewhere. A message that was sent on with a mended body led to that one, and so did its
-// copies.
+// copies. If another message of the job was mended, a run may have removed copies before, and one of them is on the DLQ.
 func (c *checker) ends() {
 	scheduled := c.scheduled()
 	seen, onDLQ, replaced, copied := map[Form]bool{}, map[Form]bool{}, map[Form]bool{}, map[jobOf]bool{}
@@ -276,14 +276,17 @@ func (c *checker) ends() {
 	for _, m := range c.Moves {
 		seen[Form{m.Mark, m.Body}] = true
 	}
+	jobs, renewed := map[jobOf]bool{}, map[string]bool{}
 	for _, m := range c.DLQ {
 		onDLQ[Form{m.Mark, m.Body}] = true
+		jobs[c.of(m.Mark, m.Body).job()] = true
 	}
 	all := slices.Clone(c.Sent)
 	for _, m := range c.Mended {
 		if seen[m.form()] {
 			all = append(all, m.Sent)
 			replaced[Form{m.Mark, m.Of}] = true
+			renewed[m.Key] = true
 			copied[c.of(m.Mark, m.Of).job()] = true
 		}
 	}
@@ -294,6 +297,7 @@ func (c *checker) ends() {
 		switch {
 		case there:
 		case replaced[s.form()], s.Key != "" && copied[s.job()]:
+		case renewed[s.Key] && jobs[s.job()]:
 		case slices.Contains(c.Discarded, s.form()): // as people wanted
 		case c.Waiting[s.Mark] && !e.Final:
 		case s.Key == "" || !ok:

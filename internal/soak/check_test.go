@@ -114,6 +114,11 @@ func TestACopyEndsWithTheMendedMessage(t *testing.T) {
 	if found := Check(h); len(found) != 1 || found[0].Rule != OneEnd {
 		t.Errorf("with another payload: %v", found)
 	}
+	h.Sent = append(h.Sent, Sent{Mark: "8", MessageID: "m8", At: 8, Content: Content{Body: "["}, Key: "hold/6", Digest: "d1"})
+	h.DLQ = append(h.DLQ, OnDLQ{Mark: "8", Content: Content{Body: "["}, HasMemory: true, Class: "rejected", Cause: "conflict"})
+	for _, v := range Check(h) {
+		t.Errorf("with a copy on the DLQ: %v", v)
+	}
 }
 
 func TestACommitThatAnotherDeliverySawIsACommit(t *testing.T) {
