@@ -80,6 +80,8 @@ var table = []mutant{
 	{"a hold ends only by its own command", "internal/kinds/reservation/store.go", `AND #command = :command AND`, `AND (#command = :command OR #command <> :command) AND`, "internal/kinds/reservation", ""},
 	{"units are there when they are taken", "internal/kinds/reservation/store.go", `"#available >= :units"`, `"#available <> :units"`, "internal/kinds/reservation", ""},
 	{"redrive: only what was sent is deleted", "internal/redrive/move.go", "case st.err != nil || !st.action.acts():", "case !st.action.acts():", "internal/redrive", ""},
+	{"redrive: a mended message stays if its job ended with another payload", "internal/redrive/decide.go", "case c.conflicts() && e.Status.Final():", "case false:", "internal/redrive", "Mend"},
+	{"redrive: a mended body that may not have been sent is sent", "internal/redrive/finish.go", "if !d.mended() || len(lost) != 1", "if true || len(lost) != 1", "internal/redrive", "Mend"},
 	{"redrive stops: the kill switch", "internal/redrive/drive.go", "case sw.On:", "case false:", "internal/redrive", ""},
 	{"redrive stops: an unreadable switch", "internal/redrive/drive.go", "case unread != nil:", "case false:", "internal/redrive", ""},
 	{"redrive stops: another owner or a revocation", "internal/redrive/drive.go", "case lost != nil:", "case false:", "internal/redrive", ""},
