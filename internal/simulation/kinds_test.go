@@ -60,6 +60,7 @@ type simJob struct {
 	times           string    // the part of a body that has due and deadline
 	full            bool      // its messages have no room for our attribute
 	refused         bool      // the provider refuses it for good
+	deadly          time.Time // from which reading its payload kills the worker, as a newer version may; zero is never
 }
 
 // letter is a message of a sender, by its mark.
@@ -163,8 +164,11 @@ func (s *story) sendJobs() {
 func (l *life) kinds() job.Catalogue {
 	byID := func(p payload) (string, []string) { return p.ID, nil }
 	policy := map[bool]job.LatePolicy{false: job.RunLate, true: job.ExpireLate}
-	u := job.Define(job.Definition[payload]{Name: units, Key: byID, Late: policy[l.unitsExpire]})
-	definition := job.Definition[payload]{Name: mail, Key: byID, Late: policy[l.mailLate == expires]}
+	reads := func(kind string) func(payload) error {
+		return func(p payload) error { return l.reads(l.jobOf(kind + "/" + p.ID)) }
+	}
+	u := job.Define(job.Definition[payload]{Name: units, Key: byID, Check: reads(units), Late: policy[l.unitsExpire]})
+	definition := job.Definition[payload]{Name: mail, Key: byID, Check: reads(mail), Late: policy[l.mailLate == expires]}
 	if l.mailLate == unsent {
 		definition.ExpiresAt = func(p payload) time.Time { return l.jobOf(mail + "/" + p.ID).deadline }
 	}
@@ -225,6 +229,18 @@ func (l *life) kinds() job.Catalogue {
 		})
 	}
 	return job.NewCatalogue(u, m)
+}
+
+// reads is the worker's reading of a job's payload.
+func (l *life) reads(j *simJob) error {
+	if l.redrives() || j.deadly.IsZero() || time.Now().Before(j.deadly) {
+		return nil
+	}
+	l.rest(0, l.name, "reads", j.name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.die("reading " + j.name)
+	return errDependency
 }
 
 // returns gives n units back. It has no condition, so that the entry's condition alone makes it happen once.

@@ -314,7 +314,9 @@ func (s *story) leaves(l *life, m *message) {
 	sent := func(of *letter) bool {
 		return slices.ContainsFunc(s.handed[cmp.Or(of.key, of.mark)], func(h handed) bool { return h.digest == of.digest && h.at > since })
 	}
-	if !sent(of) && !slices.ContainsFunc(s.mended, func(x *mended) bool { return x.message == m.id && x.approved && sent(&x.letter) }) {
+	if !sent(of) && !slices.ContainsFunc(s.mended, func(x *mended) bool {
+		return x.message == m.id && x.approved && (sent(&x.letter) || s.final(x.key, x.digest))
+	}) {
 		s.breaks("%s deletes %s (%s) from the DLQ without a confirmed send, and %s has not ended", l.name, m.id, of.mark, of.key)
 	}
 }

@@ -42,7 +42,8 @@ const (
 	// byMessage is the first seed of the stories in which people also discard messages by their ids.
 	byMessage = 50_000
 	// newest is the first seed of the stories in which a process may stand still until another delivery claims its job, in
-	// which people mend bodies, and in which a kind may have the other late policy.
+	// which people mend bodies, in which a kind may have the other late policy, and in which a newer worker may not
+	// survive reading a payload.
 	newest = 100_000
 )
 
@@ -146,6 +147,10 @@ func newStory(seed uint64) *story {
 			s.processes = max(s.processes, 2) // while one stands still, another has to claim
 		}
 		s.mends, s.unitsExpire, s.mailLate = r.IntN(2) == 0, r.IntN(2) == 0, late(r.IntN(3))
+		// Nobody knows the run of a message without room for our attribute, so a run of such a job would not end.
+		if j := s.jobs[r.IntN(len(s.jobs))]; r.IntN(4) == 0 && !j.full {
+			j.deadly = bubbleStart.Add(time.Duration(r.IntN(90)) * time.Minute)
+		}
 	}
 	return s
 }

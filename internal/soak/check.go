@@ -292,13 +292,15 @@ func (c *checker) ends() {
 	}
 	for _, s := range all {
 		e, ok := c.Entries[s.Key]
-		there := onDLQ[s.form()] ||
-			s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(copied Schedule) bool { return onDLQ[c.of(copied.Mark, copied.Body).form()] })
+		// A copy that met a schedule ends with the schedule's message.
+		ended := func(with func(Form) bool) bool {
+			return with(s.form()) || s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(met Schedule) bool { return with(c.of(met.Mark, met.Body).form()) })
+		}
 		switch {
-		case there:
+		case ended(func(f Form) bool { return onDLQ[f] }):
+		case ended(func(f Form) bool { return slices.Contains(c.Discarded, f) }): // as people wanted
 		case replaced[s.form()], s.Key != "" && copied[s.job()]:
 		case renewed[s.Key] && jobs[s.job()]:
-		case slices.Contains(c.Discarded, s.form()): // as people wanted
 		case c.Waiting[s.Mark] && !e.Final:
 		case s.Key == "" || !ok:
 			c.broken(OneEnd, "message %s (%q) is nowhere", s.Mark, s.Key)
