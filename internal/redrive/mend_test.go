@@ -57,6 +57,7 @@ func TestMendAndRun(t *testing.T) {
 		b.approved(plan)
 		b.onSend = func() {
 			sent := b.sentTo[0]
+			equal(t, sent.Memory.Key, key("7"), "the job that the message names")
 			if sent.Body != body("7") {
 				t.Errorf("sent %s, want the mended body", sent.Body)
 			}

@@ -286,7 +286,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.memory.MessageID = st.ID
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
-	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
+	st.memory.FirstSent, st.memory.Contentions, st.memory.Run, st.memory.Key = dl.FirstSent(), 0, d.run.ID, ""
 	st.memory.Opened = d.s.now().UTC()
 	keyless := func() {
 		if st.tried {
@@ -370,7 +370,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 			st.why += "; an earlier round may have sent it"
 		}
 	}
-	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
+	st.memory.Attempt, st.memory.Redrives, st.memory.Key = e.Attempts, e.Redrives, st.key
 }
 
 var (

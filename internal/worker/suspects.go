@@ -105,22 +105,34 @@ func (h *Handler) name(ctx context.Context, s *step) bool {
 	return true
 }
 
+// errStranger: a message names a job that its run has not opened.
+var errStranger = errors.New("the job is not open by the run that the message names")
+
 // convict isolates a delivery whose job kills the process. None of the kind's code runs, since it may be the code that
-// kills. The job's key is known from its strikes. If no delivery came so far that its payload was read, no key is
-// known, and the message is the only record.
+// kills. The job's key is known from its strikes. If no delivery came so far that its payload was read, a run that sent
+// the message has named the job; otherwise the message is the only record.
 func (h *Handler) convict(ctx context.Context, s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
 	}
 	f := &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}
-	if s.strikes.Key == "" {
+	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
+	byRun := s.Key == "" && s.Memory.Run != ""
+	if byRun {
+		s.Key = s.Memory.Key
+		s.Subject, _ = job.SubjectOf(s.Key)
+	}
+	if s.Subject == "" {
+		s.Key = ""
 		h.isolateAlone(s, f, "")
 		return
 	}
-	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
 	ctx, cancel := h.recording(ctx)
 	defer cancel()
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		if byRun && (e.Run != s.Memory.Run || e.Redrives != s.Memory.Redrives) {
+			return e, errStranger
+		}
 		return h.config.Rules.Isolate(e, s.Delivery, f.Class, job.CauseCrash, f.Error(), h.now())
 	})
 	var notYet *ledger.NotYetError
@@ -134,6 +146,9 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 	case errors.As(err, &notYet), errors.As(err, &conflict):
 		// The entry belongs to another delivery, whose own message is still there: this one's lease has ended before
 		// its strike counts. Or it belongs to another payload.
+		h.isolateAlone(s, f, "")
+	case errors.Is(err, errStranger):
+		s.Key, s.Subject = "", ""
 		h.isolateAlone(s, f, "")
 	default:
 		h.refused(ctx, s, e, err)
