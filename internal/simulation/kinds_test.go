@@ -60,7 +60,7 @@ type simJob struct {
 	times           string    // the part of a body that has due and deadline
 	full            bool      // its messages have no room for our attribute
 	refused         bool      // the provider refuses it for good
-	deadly          time.Time // from which reading its payload kills the worker, as a newer version may; zero is never
+	deadly          time.Time // from which reading its payload kills the worker, as a newer version may, until the calm; zero is never
 }
 
 // letter is a message of a sender, by its mark.
@@ -233,7 +233,7 @@ func (l *life) kinds() job.Catalogue {
 
 // reads is the worker's reading of a job's payload.
 func (l *life) reads(j *simJob) error {
-	if l.redrives() || j.deadly.IsZero() || time.Now().Before(j.deadly) {
+	if l.redrives() || j.deadly.IsZero() || time.Now().Before(j.deadly) || l.isCalm() {
 		return nil
 	}
 	l.rest(0, l.name, "reads", j.name)
