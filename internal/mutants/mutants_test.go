@@ -56,7 +56,7 @@ var table = []mutant{
 	{"a stuck attempt that holds its claim writes no failure", "internal/worker/attempt.go", "case e.Status == ledger.Running && e.Owner == s.Token:", "case e.Status == ledger.Running && e.Owner == \"\":", "internal/worker", ""},
 	{"a conviction needs two strikes that count", "internal/worker/suspects.go", ">= ledger.ConvictAt {", ">= 1 {", "internal/worker", ""},
 	{"a conviction ends no entry of another payload or under another's lease", "internal/worker/suspects.go", "return h.config.Rules.Isolate(e, s.Delivery, f.Class,", "e.Status, e.LeaseUntil, e.Digest = ledger.Pending, time.Time{}, \"\"\n\t\treturn h.config.Rules.Isolate(e, s.Delivery, f.Class,", "internal/worker", "Convict"},
-	{"a run's name of a convict counts only for the entry that the run opened", "internal/worker/suspects.go", "byRun && (e.Run", "false && (e.Run", "internal/worker", "Convict"},
+	{"a convict's own word for its job counts only for an entry that its run opened or that was convicted", "internal/worker/suspects.go", "claimed && !opened", "false && !opened", "internal/worker", "Convict"},
 	{"a suspect is named before it runs", "internal/worker/worker.go", "!s.over && h.name(ctx, s) {", "!s.over {", "internal/worker", "Convict"},
 	{"a convict reopens nothing", "internal/worker/suspects.go", "case errors.Is(err, ledger.ErrIsolated):\n\t\th.rejoin(s, e, f)\n", "", "internal/worker", "Convict"},
 	{"no suspect starts before the strike is confirmed", "internal/worker/suspects.go", "h.unread(s, fmt.Errorf(\"not started: %w\", err))\n\t\t\treturn\n", "_ = err\n", "internal/worker", ""},

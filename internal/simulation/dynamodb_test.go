@@ -235,8 +235,7 @@ func (l *life) wroteEntry(in update, name string, began soak.Moment) {
 	l.history.Writes = append(l.history.Writes, w)
 	l.tell("%s: %s is %s, version %d, attempts %d", l.name, w.Key, w.Status, w.Version, w.Attempts)
 	if w.Claims != "" {
-		l.claimed(w.Key)
-		l.freeze(w.Key, "claim "+w.Claims)
+		l.claimed(w.Key, w.Claims)
 	}
 	if j := l.jobOf(w.Key); w.Status == string(ledger.Done) && j != nil && !j.due.IsZero() && time.Now().Before(j.due.Add(-maxSkew)) {
 		l.breaks("%s takes effect at %v, and is due at %v", w.Key, time.Now(), j.due)

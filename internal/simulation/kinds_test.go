@@ -424,7 +424,7 @@ func (l *life) request(ctx context.Context, what, key, digest string, arrives bo
 // answered is when the provider has answered, and its answer is not written yet.
 func (l *life) answered(key, what string) {
 	l.mu.Lock()
-	l.freeze(key, what)
+	l.freeze(key, what, l.freezes)
 	l.mu.Unlock()
 	l.still(what)
 }

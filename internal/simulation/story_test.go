@@ -320,11 +320,11 @@ type frozen struct {
 	ice chan struct{}
 }
 
-// freeze decides whether the process, which holds the claim of a job, stands still from now on until another delivery
-// claims that job. So it goes on while its claim belongs to the other one. The caller holds the lock.
-func (l *life) freeze(key, about string) {
+// freeze decides by a share of a hundred whether the process, which holds the claim of a job, stands still from now on until
+// another delivery claims that job. So it goes on while its claim belongs to the other one. The caller holds the lock.
+func (l *life) freeze(key, about string, share int) {
 	now := time.Now()
-	if now.Before(l.goes) || l.dead || l.calm() || l.number(100, l.name, about, "freezes") >= l.freezes {
+	if now.Before(l.goes) || l.dead || l.calm() || l.number(100, l.name, about, "freezes") >= share {
 		return
 	}
 	ice := make(chan struct{})
@@ -348,14 +348,18 @@ func (l *life) thaw(ice chan struct{}) {
 	l.tell("%s goes on", l.name)
 }
 
-// claimed lets the processes go on that wait for a claim of this job by another one. The caller holds the lock.
-func (l *life) claimed(key string) {
+// claimed lets the processes go on that wait for a claim of this job by another one. The one that claims often stands still
+// in its turn, so that the others go on while it holds the job. The caller holds the lock.
+func (l *life) claimed(key, token string) {
+	share := l.freezes
 	for _, other := range l.frozen[key] {
 		if other.life != l {
 			other.thaw(other.ice)
+			share = 60
 		}
 	}
 	delete(l.frozen, key)
+	l.freeze(key, "claim "+token, share)
 }
 
 // still waits while the process stands still.

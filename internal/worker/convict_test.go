@@ -49,9 +49,9 @@ func TestAConvictWithoutANameIsIsolatedByItsMessageAlone(t *testing.T) {
 	}
 }
 
-// Reading the payload of a redriven job kills the process, so no strike names the job. The run that sent it did, and its word
-// counts for the entry that this run has opened.
-func TestAConvictWithoutANameIsKnownByItsRun(t *testing.T) {
+// Reading the payload of a job kills the process, so no strike names the job. The run that sent it did, or its earlier
+// conviction. That counts for the entry that this run has opened, or that is isolated as crashed.
+func TestAConvictWithoutANameIsKnownByItsMessage(t *testing.T) {
 	opened := ledger.Entry{Key: "test/1", Status: ledger.Pending, Digest: "1:aa", Redrives: 1, Run: "run-1", Version: 4}
 	sent := job.Memory{Key: "test/1", Run: "run-1", Redrives: 1}
 	for name, c := range map[string]struct {
@@ -62,6 +62,14 @@ func TestAConvictWithoutANameIsKnownByItsRun(t *testing.T) {
 		"isolated by this delivery, and not handed over": {func(e *ledger.Entry, _ *job.Memory) {
 			e.Status, e.LastClass, e.Cause, e.IsolatedMessageID, e.IsolatedFirstID, e.IsolatedAt = ledger.Isolated, job.Crashed, job.CauseCrash, "m1", "m1", t0
 		}, true},
+		"put back by hand after its conviction": {func(e *ledger.Entry, m *job.Memory) {
+			e.Status, e.LastClass, e.Cause, e.IsolatedMessageID, e.IsolatedFirstID, e.IsolatedAt, e.Run = ledger.Isolated, job.Crashed, job.CauseCrash, "m0", "m0", t0.Add(-2*time.Hour), ""
+			*m = job.Memory{Key: "test/1", MessageID: "m0", Class: job.Crashed, Cause: job.CauseCrash, At: t0.Add(-2 * time.Hour), Redrives: 1}
+		}, true},
+		"the key of a job that was isolated for something else": {func(e *ledger.Entry, m *job.Memory) {
+			e.Status, e.LastClass, e.Cause, e.Run = ledger.Isolated, job.Transient, job.CauseAttempts, ""
+			*m = job.Memory{Key: "test/1", Class: job.Crashed, Cause: job.CauseCrash, Redrives: 1}
+		}, false},
 		"opened by another run":        {func(e *ledger.Entry, _ *job.Memory) { e.Run = "run-2" }, false},
 		"put back by hand since":       {func(e *ledger.Entry, _ *job.Memory) { e.Run, e.Redrives = "", 2 }, false},
 		"no run in the attribute":      {func(e *ledger.Entry, m *job.Memory) { e.Run, m.Run = "", "" }, false},

@@ -105,20 +105,20 @@ func (h *Handler) name(ctx context.Context, s *step) bool {
 	return true
 }
 
-// errStranger: a message names a job that its run has not opened.
-var errStranger = errors.New("the job is not open by the run that the message names")
+// errStranger: a convict's message names a job that is none of its own.
+var errStranger = errors.New("the job is not open by the message's run, and not isolated as crashed")
 
 // convict isolates a delivery whose job kills the process. None of the kind's code runs, since it may be the code that
 // kills. The job's key is known from its strikes. If no delivery came so far that its payload was read, a run that sent
-// the message has named the job; otherwise the message is the only record.
+// the message has named the job, or an earlier conviction has; otherwise the message is the only record.
 func (h *Handler) convict(ctx context.Context, s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
 	}
 	f := &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}
 	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
-	byRun := s.Key == "" && s.Memory.Run != ""
-	if byRun {
+	claimed := s.Key == ""
+	if claimed {
 		s.Key = s.Memory.Key
 		s.Subject, _ = job.SubjectOf(s.Key)
 	}
@@ -130,7 +130,8 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 	ctx, cancel := h.recording(ctx)
 	defer cancel()
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
-		if byRun && (e.Run != s.Memory.Run || e.Redrives != s.Memory.Redrives) {
+		opened := e.Run != "" && e.Run == s.Memory.Run && e.Redrives == s.Memory.Redrives
+		if claimed && !opened && (e.Status != ledger.Isolated || e.LastClass != job.Crashed) {
 			return e, errStranger
 		}
 		return h.config.Rules.Isolate(e, s.Delivery, f.Class, job.CauseCrash, f.Error(), h.now())
