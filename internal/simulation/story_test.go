@@ -348,14 +348,24 @@ func (l *life) thaw(ice chan struct{}) {
 	l.tell("%s goes on", l.name)
 }
 
-// claimed lets the processes go on that wait for a claim of this job by another one. The one that claims often stands still
-// in its turn, so that the others go on while it holds the job. The caller holds the lock.
+// claimed lets the processes go on that wait for a claim of this job by another one: at once, or after a time in which the new
+// lease may end as well. The one that claims often stands still in its turn, so that it holds the job then. The caller holds
+// the lock.
 func (l *life) claimed(key, token string) {
 	share := l.freezes
 	for _, other := range l.frozen[key] {
 		if other.life != l {
-			other.thaw(other.ice)
 			share = 60
+			after := time.Duration(l.number(2, other.name, token, "waits") * l.number(int(3*time.Minute), other.name, token, "waits for"))
+			if after == 0 {
+				other.thaw(other.ice)
+				continue
+			}
+			time.AfterFunc(after, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				other.thaw(other.ice)
+			})
 		}
 	}
 	delete(l.frozen, key)
