@@ -62,9 +62,11 @@ type Memory struct {
 	// MessageID is the id of the job's first message.
 	MessageID string `json:"messageId,omitzero"`
 
-	// Class, Cause, Error and At are present on the DLQ only. So is Key, and only if the body must not be read
-	// to find it. Check it against the entry before you use it.
-	Key   string    `json:"key,omitzero"`
+	// Key is the job's, where the body may not be read to find it: in a message that a run sent, and on the DLQ in
+	// one that was convicted. Check it against the entry before you use it.
+	Key string `json:"key,omitzero"`
+
+	// Class, Cause, Error and At are present on the DLQ only.
 	Class Class     `json:"class,omitzero"`
 	Cause Cause     `json:"cause,omitzero"`
 	Error string    `json:"error,omitzero"`
@@ -81,7 +83,10 @@ type Memory struct {
 
 // Cleared returns the memory without the fields that only a message on the DLQ carries.
 func (m Memory) Cleared() Memory {
-	m.Key, m.Class, m.Cause, m.Error, m.At, m.Fingerprint, m.Copy = "", "", "", "", time.Time{}, "", false
+	m.Class, m.Cause, m.Error, m.At, m.Fingerprint, m.Copy = "", "", "", time.Time{}, "", false
+	if m.Run == "" {
+		m.Key = ""
+	}
 	return m
 }
 

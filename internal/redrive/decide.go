@@ -138,6 +138,8 @@ func (c candidate) decide(named bool, maxRedrives int, now time.Time) (a Action,
 		return NeedsDecision, "an external call was made with the old body, and nobody knows how it ended", ""
 	case c.conflicts() && !c.replaced:
 		return Conflict, "its payload is not that of the job with its key: discard it by id", ""
+	case c.conflicts() && e.Status.Final():
+		return Conflict, "its job ended with another payload: " + string(e.Status) + ", " + e.Outcome, ""
 	case e.Status.Final():
 		return Remove, "the job is final: " + string(e.Status) + ", " + e.Outcome, ""
 	case e.Status == ledger.Running && !e.Free(now):

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"acklast/internal/job"
+	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 )
 
@@ -60,6 +61,9 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 			lost = append(lost, t)
 		}
 	}
+	if again, err := d.resendMended(ctx, lost); again || err != nil {
+		return again, err
+	}
 	if err := d.settleLost(ctx, lost); err != nil {
 		return false, err
 	}
@@ -67,6 +71,22 @@ func (d *drive) seek(ctx context.Context) (more bool, err error) {
 	d.run.Unseen, d.run.Why = 0, ""
 	d.enqueueWaiting() // the message that a copy waits for may be gone
 	return len(d.queue) > 0, nil
+}
+
+// resendMended takes a mended message from the audit if it is on no queue, and this run opened its job and may not have
+// sent it: nobody else has its body. If it was sent after all, the second copy does no harm.
+func (d *drive) resendMended(ctx context.Context, lost []target) (again bool, err error) {
+	if !d.mended() || len(lost) != 1 || !d.begun[lost[0].ID] || d.sent[lost[0].ID] {
+		return false, nil
+	}
+	e, err := d.s.ledger.Get(ctx, lost[0].Key)
+	if errors.Is(err, ledger.ErrUndecodable) || err == nil && (e.Run != d.run.ID || e.Status != ledger.Pending) {
+		return false, nil
+	}
+	if err == nil {
+		d.queue, d.unseen = []lanes.Received{d.body.message(lost[0].ID)}, 0
+	}
+	return err == nil, err
 }
 
 // settleLost settles messages that are not on the DLQ any more: this run took them, or somebody else did.

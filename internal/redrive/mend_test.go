@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"acklast/internal/job"
+	"acklast/internal/lanes"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
 )
@@ -56,6 +57,7 @@ func TestMendAndRun(t *testing.T) {
 		b.approved(plan)
 		b.onSend = func() {
 			sent := b.sentTo[0]
+			equal(t, sent.Memory.Key, key("7"), "the job that the message names")
 			if sent.Body != body("7") {
 				t.Errorf("sent %s, want the mended body", sent.Body)
 			}
@@ -179,6 +181,43 @@ func TestMendingAConflict(t *testing.T) {
 		plan := b.must(mendOf(id, `{"kind":"test","payload":{"id":"a","room":2}}`)).Plan
 		b.approved(plan)
 		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+	})
+}
+
+// A message that was to be sent with a mended body stays on the DLQ if its job ends with another payload meanwhile: nobody
+// has run what it says.
+func TestAMendedMessageStaysIfItsJobEndsWithAnotherPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.isolated("a", job.Rejected)
+		e := b.entries[key("a")]
+		e.Digest = "1:of-another-payload"
+		b.entries[key("a")] = e
+		plan := b.must(mendOf(b.queues[job.DLQ][0].ID, `{"kind":"test","payload":{"id":"a","room":2}}`)).Plan
+		b.approved(plan)
+		e.Status, e.Outcome = ledger.Done, "released"
+		b.entries[key("a")] = e
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Skipped: 1})
+		equal(t, b.on(job.DLQ), 1, "the number of messages on the DLQ")
+	})
+}
+
+// The entry is opened and the mended message is not sent, and then somebody takes the message from the DLQ, such as by putting it
+// back by hand with its old body. The audit has the approved body, so the run sends that.
+func TestAMendedMessageThatIsTakenAfterTheReopening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := b.invalid(brokenBody)
+		plan := b.must(mendOf(id, body("7"))).Plan
+		b.approved(plan)
+		b.sendErr = func(job.Message) error { return lanes.ErrUnsent }
+		b.wantHalt(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, redrive.HaltCall, "nothing of a cohort was confirmed")
+		equal(t, b.entry("7").Status, ledger.Pending, "the entry's status")
+		b.queues[job.DLQ], b.sendErr = nil, nil
+		effects := map[string]int{}
+		b.run = completes(effects)
+		b.wantDone(b.must(redrive.Request{Action: "run", Plan: plan.ID}).Run, map[redrive.Ending]int{redrive.Succeeded: 1})
+		equal(t, effects[key("7")], 1, "the number of effects")
 	})
 }
 

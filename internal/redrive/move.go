@@ -286,7 +286,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 		st.memory.MessageID = st.ID
 	}
 	dl := delivery(st.Message, c, d.lock.Owner)
-	st.memory.FirstSent, st.memory.Contentions, st.memory.Run = dl.FirstSent(), 0, d.run.ID
+	st.memory.FirstSent, st.memory.Contentions, st.memory.Run, st.memory.Key = dl.FirstSent(), 0, d.run.ID, ""
 	st.memory.Opened = d.s.now().UTC()
 	keyless := func() {
 		if st.tried {
@@ -382,7 +382,7 @@ func (d *drive) open(ctx context.Context, st *moved) {
 	if st.action == Remove && st.ours && st.target.Action == Copy {
 		st.action, st.why = Copy, anotherSent
 	}
-	st.memory.Attempt, st.memory.Redrives = e.Attempts, e.Redrives
+	st.memory.Attempt, st.memory.Redrives, st.memory.Key = e.Attempts, e.Redrives, st.key
 }
 
 // Why a copy is removed, and why it is kept.

@@ -150,7 +150,7 @@ func (c *client) call(ctx context.Context, what, owner string, writes []update, 
 	if !ok { // the judge
 		return apply()
 	}
-	if strings.HasPrefix(l.name, "redrive") { // its tokens are drawn side by side
+	if l.redrives() { // its tokens are drawn side by side
 		what = strings.ReplaceAll(what, owner, "")
 	}
 	began := c.now()
@@ -221,6 +221,8 @@ func (l *life) wroteEntry(in update, name string, began soak.Moment) {
 	}
 	if evidence, ok := v[":evidence"].(*types.AttributeValueMemberL); w.Final && ok && len(evidence.Value) > 0 {
 		w.Completes = textIn(evidence.Value[len(evidence.Value)-1].(*types.AttributeValueMemberM).Value, "token")
+	} else if owner := in.owner(); w.Final && owner != "" && !l.redrives() && l.status(w.Key) == ledger.Running {
+		w.Completes = owner // an owner who ends its claim writes itself no more
 	}
 	for _, seen := range slices.Backward(l.history.Writes) {
 		if seen.Ended < w.Began {
@@ -232,9 +234,25 @@ func (l *life) wroteEntry(in update, name string, began soak.Moment) {
 	}
 	l.history.Writes = append(l.history.Writes, w)
 	l.tell("%s: %s is %s, version %d, attempts %d", l.name, w.Key, w.Status, w.Version, w.Attempts)
+	if w.Claims != "" {
+		l.claimed(w.Key, w.Claims)
+	}
 	if j := l.jobOf(w.Key); w.Status == string(ledger.Done) && j != nil && !j.due.IsZero() && time.Now().Before(j.due.Add(-maxSkew)) {
 		l.breaks("%s takes effect at %v, and is due at %v", w.Key, time.Now(), j.due)
 	}
+}
+
+// redrives says whether this is a process of the redrive function.
+func (l *life) redrives() bool { return strings.HasPrefix(l.name, "redrive") }
+
+// status is an entry's status as of the writes up to now.
+func (s *story) status(key string) ledger.Status {
+	for _, w := range slices.Backward(s.history.Writes) {
+		if w.Key == key && w.Status != "" {
+			return ledger.Status(w.Status)
+		}
+	}
+	return ""
 }
 
 func number(s string, otherwise int64) int64 {
@@ -255,7 +273,7 @@ func (s *story) entry(key string) ledger.Entry {
 
 func (s *story) jobOf(key string) *simJob {
 	for _, j := range s.jobs {
-		if j.key == key {
+		if j.kind+"/"+j.name == key {
 			return j
 		}
 	}

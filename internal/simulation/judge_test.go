@@ -2,8 +2,10 @@ package simulation_test
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
+	"acklast/internal/effect"
 	"acklast/internal/job"
 	"acklast/internal/ledger"
 	"acklast/internal/redrive"
@@ -18,34 +20,24 @@ func (s *story) judge() {
 	if n := len(s.queues[job.Source]) + len(s.queues[job.Recovery]); n > 0 {
 		s.breaks("%d messages still wander after %v", n, limit)
 	}
+	for i := range h.Mended {
+		s.complete(&h.Mended[i].Sent)
+	}
 	for i := range h.Sent {
-		sent := &h.Sent[i]
-		sent.Poison = s.poison(sent.Mark)
-		sent.MayExpire = s.letters[sent.Mark].job.kind == mail && !s.letters[sent.Mark].job.deadline.IsZero()
-		if _, known := h.Entries[sent.Key]; known || sent.Key == "" {
-			continue
-		}
-		e := s.entry(sent.Key)
-		if e.Version == 0 {
-			continue
-		}
-		h.Entries[sent.Key] = soak.Entry{
-			Status: string(e.Status), Outcome: e.Outcome, Digest: e.Digest, Final: e.Status.Final(), Isolated: e.Status == ledger.Isolated,
-			Attempts: e.Attempts, Redrives: e.Redrives, Run: e.Run, ProviderKey: e.ProviderKey, IsolatedFirstID: e.IsolatedFirstID,
-			Unmarked: e.Unmarked, Decided: len(e.Decisions) > 0 || e.Outcome == ledger.OutcomeDiscarded,
-		}
+		s.complete(&h.Sent[i])
 	}
 	var account soak.Balance
 	for _, j := range s.jobs {
-		if j.kind != units || j.key == "" {
+		if j.kind != units {
 			continue
 		}
+		key := j.kind + "/" + j.name // of a broken one, too, which somebody may have mended
 		account.Capacity++
-		if h.Entries[j.key].Status != string(ledger.Done) {
+		if h.Entries[key].Status != string(ledger.Done) {
 			account.Held++
 		}
-		if j.temper == killer && h.Entries[j.key].Status == string(ledger.Done) {
-			s.breaks("%s took effect, and should have killed its process", j.key)
+		if j.temper == killer && h.Entries[key].Status == string(ledger.Done) {
+			s.breaks("%s took effect, and should have killed its process", key)
 		}
 	}
 	for _, it := range s.db.Items(accounts) {
@@ -66,6 +58,35 @@ func (s *story) judge() {
 	for _, v := range soak.Check(*h) {
 		s.breaks("%v", v)
 	}
+}
+
+// complete completes the record of a message, and of its job's entry.
+func (s *story) complete(sent *soak.Sent) {
+	sent.Poison = s.poison(sent.Mark)
+	sent.MayExpire = s.mayExpire(s.letters[sent.Mark].job)
+	if _, known := s.history.Entries[sent.Key]; known || sent.Key == "" {
+		return
+	}
+	e := s.entry(sent.Key)
+	if e.Version == 0 {
+		return
+	}
+	if digest := s.provider.digests[e.ProviderKey]; strings.HasPrefix(e.Outcome, effect.Sent) && e.Digest != digest {
+		s.breaks("%s ended as %s with the payload %s, and the provider accepted %s", sent.Key, e.Outcome, e.Digest, digest)
+	}
+	s.history.Entries[sent.Key] = soak.Entry{
+		Status: string(e.Status), Outcome: e.Outcome, Digest: e.Digest, Final: e.Status.Final(), Isolated: e.Status == ledger.Isolated,
+		Attempts: e.Attempts, Redrives: e.Redrives, Run: e.Run, ProviderKey: e.ProviderKey, IsolatedFirstID: e.IsolatedFirstID,
+		Unmarked: e.Unmarked, Decided: len(e.Decisions) > 0 || e.Outcome == ledger.OutcomeDiscarded,
+	}
+}
+
+// mayExpire says whether a job may end because it is late.
+func (s *story) mayExpire(j *simJob) bool {
+	if j.kind == units {
+		return s.unitsExpire && !j.deadline.IsZero()
+	}
+	return s.mailLate != sent && !j.deadline.IsZero()
 }
 
 // audited checks the audit's lines: a message that a run says has left the DLQ is not there.

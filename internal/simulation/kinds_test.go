@@ -41,6 +41,15 @@ const (
 	mail  = "mail"
 )
 
+// late says what becomes of a late job of the kind mail.
+type late int
+
+const (
+	expires late = iota // the worker ends it, and so does the effect
+	unsent              // the worker runs it, and the effect ends it, as the public face wants it
+	sent                // it is sent
+)
+
 // simJob is one job.
 type simJob struct {
 	name, kind, key string // no key for a broken one
@@ -48,8 +57,10 @@ type simJob struct {
 	due, deadline   time.Time
 	unwanted        time.Time // from which its plan drops it; zero is never
 	bodies          []string  // one for each message that its sender sends
+	times           string    // the part of a body that has due and deadline
 	full            bool      // its messages have no room for our attribute
 	refused         bool      // the provider refuses it for good
+	deadly          time.Time // from which reading its payload kills the worker, as a newer version may, until the calm; zero is never
 }
 
 // letter is a message of a sender, by its mark.
@@ -71,16 +82,15 @@ func (s *story) drawJobs() {
 			j.kind = mail
 		}
 		j.key = j.kind + "/" + j.name
-		times := ""
 		due := bubbleStart
 		if r.IntN(2) == 0 {
 			due = due.Add(time.Duration(r.IntN(100)) * time.Minute)
 			j.due = due
-			times = fmt.Sprintf(`,"notBefore":"%s"`, due.Format(time.RFC3339))
+			j.times = fmt.Sprintf(`,"notBefore":"%s"`, due.Format(time.RFC3339))
 		}
 		if allowed := []int{0, 0, 1, 30}[r.IntN(4)]; allowed > 0 {
 			j.deadline = due.Add(time.Duration(allowed) * time.Minute)
-			times += fmt.Sprintf(`,"deadline":"%s"`, j.deadline.Format(time.RFC3339))
+			j.times += fmt.Sprintf(`,"deadline":"%s"`, j.deadline.Format(time.RFC3339))
 		}
 		if r.IntN(6) == 0 {
 			j.unwanted = bubbleStart.Add(time.Duration(r.IntN(120)) * time.Minute)
@@ -90,7 +100,7 @@ func (s *story) drawJobs() {
 			if len(j.bodies) > 0 && r.IntN(4) == 0 {
 				note = "another payload"
 			}
-			body := fmt.Sprintf(`{"kind":%q,"payload":{"ID":%q,"Note":%q}%s}`, j.kind, j.name, note, times)
+			body := j.body(note)
 			if j.temper == broken {
 				body = body[:len(body)-1]
 			}
@@ -101,6 +111,24 @@ func (s *story) drawJobs() {
 		}
 		s.jobs = append(s.jobs, j)
 	}
+}
+
+// body is a body that can be read.
+func (j *simJob) body(note string) string {
+	return fmt.Sprintf(`{"kind":%q,"payload":{"ID":%q,"Note":%q}%s}`, j.kind, j.name, note, j.times)
+}
+
+// digest is that of a body's payload, empty if it cannot be read.
+func digest(body string) string {
+	e, err := job.Decode([]byte(body))
+	if err != nil {
+		return ""
+	}
+	digest, err := job.Digest(e.Payload, nil)
+	if err != nil {
+		panic(err)
+	}
+	return digest
 }
 
 // bubbleStart is when time begins in a bubble.
@@ -124,12 +152,7 @@ func (s *story) sendJobs() {
 			} else {
 				delete(m.attributes, "blob")
 			}
-			of := &letter{mark: mark, key: j.key, job: j}
-			if e, err := job.Decode([]byte(body)); err == nil {
-				if of.digest, err = job.Digest(e.Payload, nil); err != nil {
-					panic(err)
-				}
-			}
+			of := &letter{mark: mark, key: j.key, digest: digest(body), job: j}
 			s.letters[mark] = of
 			s.put(job.Source, m, 0)
 			s.history.Sent = append(s.history.Sent, soak.Sent{Mark: mark, MessageID: m.id, At: s.now(), Content: m.content(), Key: j.key, Digest: of.digest})
@@ -140,8 +163,16 @@ func (s *story) sendJobs() {
 // kinds are the kinds of a process.
 func (l *life) kinds() job.Catalogue {
 	byID := func(p payload) (string, []string) { return p.ID, nil }
-	u := job.Define(job.Definition[payload]{Name: units, Key: byID})
-	m := job.Define(job.Definition[payload]{Name: mail, Key: byID, Late: job.ExpireLate})
+	policy := map[bool]job.LatePolicy{false: job.RunLate, true: job.ExpireLate}
+	reads := func(kind string) func(payload) error {
+		return func(p payload) error { return l.reads(l.jobOf(kind + "/" + p.ID)) }
+	}
+	u := job.Define(job.Definition[payload]{Name: units, Key: byID, Check: reads(units), Late: policy[l.unitsExpire]})
+	definition := job.Definition[payload]{Name: mail, Key: byID, Check: reads(mail), Late: policy[l.mailLate == expires]}
+	if l.mailLate == unsent {
+		definition.ExpiresAt = func(p payload) time.Time { return l.jobOf(mail + "/" + p.ID).deadline }
+	}
+	m := job.Define(definition)
 	store := l.store()
 	u.Run = func(ctx context.Context, d job.Delivery) job.Result {
 		if res, over := l.temper(ctx, d); over {
@@ -181,8 +212,12 @@ func (l *life) kinds() job.Catalogue {
 			return res
 		}
 		j := l.jobOf(d.Key)
+		expiry := j.deadline
+		if l.mailLate == sent {
+			expiry = time.Time{}
+		}
 		return runner.Run(ctx, d, effect.Call{
-			ExpiresAt: j.deadline,
+			ExpiresAt: expiry,
 			Plan: func(context.Context) (string, error) {
 				if !j.unwanted.IsZero() && !l.clock().Before(j.unwanted) {
 					return "unsubscribed", nil
@@ -194,6 +229,18 @@ func (l *life) kinds() job.Catalogue {
 		})
 	}
 	return job.NewCatalogue(u, m)
+}
+
+// reads is the worker's reading of a job's payload.
+func (l *life) reads(j *simJob) error {
+	if l.redrives() || j.deadly.IsZero() || time.Now().Before(j.deadly) || l.isCalm() {
+		return nil
+	}
+	l.rest(0, l.name, "reads", j.name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.die("reading " + j.name)
+	return errDependency
 }
 
 // returns gives n units back. It has no condition, so that the entry's condition alone makes it happen once.
@@ -219,7 +266,11 @@ func (l *life) temper(ctx context.Context, d job.Delivery) (res job.Result, over
 	mood := l.number(100, l.name, "mood", d.ReceiptHandle, d.Token)
 	calm := l.isCalm()
 	angry := mood < 60 && !calm
+	l.runs(d)
 	t := l.jobOf(d.Key).temper
+	if mended := l.isMended(d.Digest); mended && (t == forbidden || t == broken) {
+		t = good // that is what it was mended for
+	}
 	switch {
 	case t == killer, t == healing && !calm:
 		l.rest(0, l.name, "kills", d.Token) // at a time of its own: others must not begin a call just then
@@ -249,6 +300,7 @@ const callTimeout = 4 * time.Second
 type provider struct {
 	can        effect.Abilities
 	accepted   map[string]int
+	digests    map[string]string // of the payload of the first request, by key
 	last       map[string]time.Time
 	travelling map[string]int // requests under way, by key
 }
@@ -267,7 +319,7 @@ func newProvider(r *rand.Rand, seed uint64) provider {
 }
 
 func (p *provider) clear() {
-	p.accepted, p.last, p.travelling = map[string]int{}, map[string]time.Time{}, map[string]int{}
+	p.accepted, p.digests, p.last, p.travelling = map[string]int{}, map[string]string{}, map[string]time.Time{}, map[string]int{}
 }
 
 func (p *provider) remembers(key string) bool {
@@ -275,13 +327,15 @@ func (p *provider) remembers(key string) bool {
 }
 
 // accept is called for each request that reaches the provider. The caller holds the lock.
-func (s *story) accept(key string) {
+func (s *story) accept(key, digest string) {
 	p := &s.provider
 	if p.can.Deduplicates && p.remembers(key) {
 		s.tell("the provider recognises %s", key)
 		return
 	}
-	p.accepted[key]++
+	if p.accepted[key]++; p.accepted[key] == 1 {
+		p.digests[key] = digest
+	}
 	p.last[key] = time.Now()
 	s.tell("the provider accepts %s, %d", key, p.accepted[key])
 }
@@ -315,7 +369,7 @@ func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, e
 		l.rest(0, l.name, what)
 		return "", &effect.UnsentError{Err: &job.Failure{Class: job.Throttled, RetryAfter: time.Minute, Err: errors.New("429")}}
 	case fate < 66: // a proxy answers for it, which may have passed the request on
-		return "", errors.Join(l.request(ctx, what, key, fate%2 == 0 && !refused), errLost)
+		return "", errors.Join(l.request(ctx, what, key, d.Digest, fate%2 == 0 && !refused), errLost)
 	case fate < 74: // it hangs
 		<-ctx.Done()
 		fallthrough
@@ -331,14 +385,15 @@ func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, e
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if !refused {
-				l.accept(key)
+				l.accept(key, d.Digest)
 			}
 		})
 		return "", errLost
 	}
-	if err := l.request(ctx, what, key, !refused); err != nil {
+	if err := l.request(ctx, what, key, d.Digest, !refused); err != nil {
 		return "", errLost
 	}
+	l.answered(d.Key, what)
 	if refused {
 		return "", &effect.DeclinedError{Outcome: "refused"}
 	}
@@ -346,10 +401,10 @@ func (l *life) sends(ctx context.Context, d job.Delivery, key string) (string, e
 }
 
 // request is a call that the process may not outlive. If its caller gives up, the request may still be on its way.
-func (l *life) request(ctx context.Context, what, key string, arrives bool) error {
+func (l *life) request(ctx context.Context, what, key, digest string, arrives bool) error {
 	err := l.call(ctx, ofProvider, what, func(bool) {
 		if arrives {
-			l.accept(key)
+			l.accept(key, digest)
 		}
 	})
 	if err != nil {
@@ -366,11 +421,20 @@ func (l *life) request(ctx context.Context, what, key string, arrives bool) erro
 	return err
 }
 
+// answered is when the provider has answered, and its answer is not written yet.
+func (l *life) answered(key, what string) {
+	l.mu.Lock()
+	l.freeze(key, what, l.freezes)
+	l.mu.Unlock()
+	l.still(what)
+}
+
 func (l *life) looksUp(ctx context.Context, d job.Delivery, key string) (string, error) {
 	known := false
 	if err := l.call(ctx, ofProvider, "look up "+d.Token, func(bool) { known = l.provider.remembers(key) }); err != nil {
 		return "", errLost
 	}
+	l.answered(d.Key, "look up "+d.Token)
 	if !known {
 		return "", effect.ErrNoRequest
 	}

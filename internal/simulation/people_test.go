@@ -57,6 +57,10 @@ func (s *story) operator(name string) {
 		if s.isCalm() {
 			return
 		}
+		if s.mends && s.number(3, name, "has to mend") == 0 {
+			s.mend(name)
+			continue
+		}
 		if s.pauses && s.number(4, name, "new") == 0 {
 			[]func(string){s.pause, s.discard}[s.number(2, name, "what new")](name)
 			continue
@@ -84,7 +88,8 @@ func (s *story) pause(name string) {
 	s.ask(name, redrive.Request{Action: "unpause", Kind: kind})
 }
 
-// discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded.
+// discard discards a job, which a plan may have. A job that the provider may have accepted is decided, not discarded. The
+// provider may still accept it before the discard is made.
 func (s *story) discard(name string) {
 	if s.seed >= byMessage && s.number(2, name, "discards by message") == 0 {
 		s.discardMessage(name)
@@ -96,9 +101,12 @@ func (s *story) discard(name string) {
 	if j.key != "" {
 		key = s.entry(j.key).ProviderKey
 	}
-	may := s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+	may := j.key != "" && s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+	if may {
+		s.history.Unwanted[j.key] = true
+	}
 	s.mu.Unlock()
-	if j.key != "" && may {
+	if may {
 		s.ask(name, redrive.Request{Action: "discard", Jobs: []string{j.key}})
 	}
 }
@@ -110,9 +118,11 @@ func (s *story) discardMessage(name string) {
 	if on := s.queues[job.DLQ]; len(on) > 0 {
 		m := on[s.number(len(on), name, "discards a message")]
 		id = m.id
-		if of := s.letters[m.mark()]; of != nil && of.key != "" {
+		if of := s.letterOf(m); of != nil && of.key != "" {
 			key := s.entry(of.key).ProviderKey
-			may = s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0
+			if may = s.provider.accepted[key] == 0 && s.provider.travelling[key] == 0; may {
+				s.history.Unwanted[of.key] = true
+			}
 		}
 	}
 	s.mu.Unlock()
@@ -210,15 +220,19 @@ func (s *story) redrive(name string) {
 	if resp == nil || resp.Plan == nil || resp.Refused != "" {
 		return
 	}
-	plan := resp.Plan
-	s.mu.Lock()
-	s.plans = append(s.plans, plan.ID)
-	s.mu.Unlock()
-	if plan.Approval != "" {
-		s.ask(name+"s colleague", redrive.Request{Action: "approve", Plan: plan.ID})
+	if resp.Plan.Approval != "" {
+		s.ask(name+"s colleague", redrive.Request{Action: "approve", Plan: resp.Plan.ID})
 	}
+	s.work(name, resp.Plan.ID)
+}
+
+// work works on a plan's run for some rounds.
+func (s *story) work(name, plan string) {
+	s.mu.Lock()
+	s.plans = append(s.plans, plan)
+	s.mu.Unlock()
 	for range 1 + s.number(4, name, "rounds") {
-		resp := s.ask(name, redrive.Request{Action: "run", Plan: plan.ID})
+		resp := s.ask(name, redrive.Request{Action: "run", Plan: plan})
 		if resp != nil && (resp.Refused != "" || resp.Run != nil && (resp.Run.State == redrive.Done || resp.Run.State == redrive.Revoked)) {
 			return
 		}

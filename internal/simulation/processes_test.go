@@ -60,7 +60,7 @@ func (s *story) process(n int) {
 // one record at a time they come together.
 func (s *story) fits(batch []*message, m *message) bool {
 	key := func(m *message) string {
-		if of := s.letters[m.mark()]; of != nil && of.key != "" {
+		if of := s.letterOf(m); of != nil && of.key != "" {
 			return of.key
 		}
 		return m.mark()
@@ -120,7 +120,7 @@ func (l *life) invoke(h *worker.Handler, lane job.Queue, batch []*message) {
 	l.end = end
 	l.invoked = time.Now()
 	over := make(chan struct{})
-	if l.stalls > 0 {
+	if l.stalls+l.freezes > 0 {
 		until, _ := ctx.Deadline()
 		l.later.Go(func() { l.watch(until, over) })
 	}

@@ -20,6 +20,7 @@ type alarm struct {
 }
 
 func (c *alarm) mark() string { return scheduled(*c.in.Target.Input).mark() }
+func (c *alarm) body() string { return scheduled(*c.in.Target.Input).body }
 
 // clock is EventBridge Scheduler's interface for a process.
 type clock struct{ *story }
@@ -42,7 +43,7 @@ func (c clock) CreateSchedule(ctx context.Context, in *scheduler.CreateScheduleI
 		c.firing++
 		c.tell("%s: %s is scheduled for %s", l.name, made.mark(), *in.ScheduleExpression)
 		if heard {
-			c.history.Schedules = append(c.history.Schedules, soak.Schedule{Mark: made.mark(), Began: began, Ended: c.now()})
+			c.history.Schedules = append(c.history.Schedules, soak.Schedule{Mark: made.mark(), Body: made.body(), Began: began, Ended: c.now()})
 		}
 		// Its precision is a minute. Sometimes it is late, and sometimes it fires twice.
 		late := time.Duration(c.number(int(time.Minute), "precision"+name))
@@ -97,7 +98,7 @@ func (c clock) GetSchedule(ctx context.Context, in *scheduler.GetScheduleInput, 
 	var found *alarm
 	err := l.call(ctx, ofScheduler, "get "+*in.Name, func(heard bool) {
 		if found = c.schedules[*in.Name]; found != nil && heard {
-			c.history.Schedules = append(c.history.Schedules, soak.Schedule{Mark: found.mark(), Began: began, Ended: c.now()})
+			c.history.Schedules = append(c.history.Schedules, soak.Schedule{Mark: found.mark(), Body: found.body(), Began: began, Ended: c.now()})
 		}
 	})
 	switch {

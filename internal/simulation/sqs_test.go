@@ -230,7 +230,7 @@ func (s *story) moved(to job.Queue, m *message, began soak.Moment) {
 	s.history.Moves = append(s.history.Moves, soak.Move{
 		Mark: m.mark(), Queue: string(to), MessageID: m.id, Content: m.content(), Began: began, Ended: s.now(),
 	})
-	if of := s.letters[m.mark()]; of != nil {
+	if of := s.letterOf(m); of != nil {
 		name := cmp.Or(of.key, of.mark)
 		s.handed[name] = append(s.handed[name], handed{of.digest, s.now()})
 	}
@@ -288,9 +288,9 @@ func (s *story) deleted(l *life, q job.Queue, receipt string) {
 }
 
 // leaves checks a message that a redrive has deleted: its job has ended, or a message of the job with the same payload was
-// sent since, or still is on the DLQ. A discard may delete any message, but by a copy's id it must not end the job.
+// sent since, or still is on the DLQ, or the message was sent with a mended body. A discard may delete any message, but by a copy's id it must not end the job.
 func (s *story) leaves(l *life, m *message) {
-	of := s.letters[m.mark()]
+	of := s.letterOf(m)
 	if of != nil && l.discards {
 		if m.memory().Copy && !l.byKey {
 			// Its job goes on, and the checker excuses nothing.
@@ -299,19 +299,24 @@ func (s *story) leaves(l *life, m *message) {
 			}
 			return
 		}
-		s.history.Discarded = append(s.history.Discarded, of.mark)
+		s.history.Discarded = append(s.history.Discarded, soak.Form{Mark: of.mark, Body: m.content().Body})
 	}
 	if of == nil || l.discards || s.final(of.key, of.digest) {
 		return
 	}
 	if slices.ContainsFunc(s.queues[job.DLQ], func(o *message) bool {
-		other := s.letters[o.mark()]
+		other := s.letterOf(o)
 		return other != nil && of.key != "" && other.key == of.key && other.digest == of.digest
 	}) {
 		return // m is a copy, and a run may remove it before it sends the other
 	}
 	since := s.history.Created[m.id]
-	if !slices.ContainsFunc(s.handed[cmp.Or(of.key, of.mark)], func(h handed) bool { return h.digest == of.digest && h.at > since }) {
+	sent := func(of *letter) bool {
+		return slices.ContainsFunc(s.handed[cmp.Or(of.key, of.mark)], func(h handed) bool { return h.digest == of.digest && h.at > since })
+	}
+	if !sent(of) && !slices.ContainsFunc(s.mended, func(x *mended) bool {
+		return x.message == m.id && x.approved && (sent(&x.letter) || s.final(x.key, x.digest))
+	}) {
 		s.breaks("%s deletes %s (%s) from the DLQ without a confirmed send, and %s has not ended", l.name, m.id, of.mark, of.key)
 	}
 }

@@ -32,13 +32,19 @@ const (
 	maxSkew = 5 * time.Second // of a process's clock
 	// longestCall is longer than any call takes.
 	longestCall = 2 * time.Minute
-	crowd       = 250 // messages; with more, the calm begins early
-	stack       = "sim"
+	// longestStall is longer than any lease.
+	longestStall = 8 * time.Minute
+	crowd        = 250 // messages; with more, the calm begins early
+	stack        = "sim"
 	// newer is the first seed of the stories in which also processes stand still, kinds are paused and jobs discarded. Older seeds
 	// keep their stories, which draw no number for that.
 	newer = 10_000
 	// byMessage is the first seed of the stories in which people also discard messages by their ids.
 	byMessage = 50_000
+	// newest is the first seed of the stories in which a process may stand still until another delivery claims its job, in
+	// which people mend bodies, in which a kind may have the other late policy, and in which a newer worker may not
+	// survive reading a payload.
+	newest = 100_000
 )
 
 // story is one run of the simulation.
@@ -52,7 +58,11 @@ type story struct {
 	processes                                     int
 	people                                        bool
 	stalls                                        int  // of a hundred invocations
+	freezes                                       int  // of a hundred claims, and as many calls under a claim
 	pauses                                        bool // and discards
+	mends                                         bool
+	unitsExpire                                   bool // a late job of the kind units expires; otherwise it runs late
+	mailLate                                      late
 	outages                                       []outage
 	lag                                           time.Duration // of counts
 	inFlight                                      int           // the in-flight limit of the DLQ; 0 is none
@@ -79,10 +89,12 @@ type story struct {
 	deaths    map[string]int      // invocations that died with an open strike, by message
 	ids       map[string][]string // of the messages with a mark
 	letters   map[string]*letter  // by mark
+	mended    []*mended
 	handed    map[string][]handed
 	history   soak.History
 	delivered map[string]int // indexes in history.Deliveries, by receipt handle
 	wrong     []string
+	frozen    map[string][]frozen // processes that stand still until another delivery claims the job, by its key
 }
 
 type outage struct {
@@ -129,6 +141,17 @@ func newStory(seed uint64) *story {
 		r := rand.New(rand.NewPCG(seed, 16))
 		s.stalls, s.pauses = []int{0, 10, 40}[r.IntN(3)], r.IntN(2) == 0
 	}
+	if seed >= newest {
+		r := rand.New(rand.NewPCG(seed, 17))
+		if s.freezes = []int{0, 10, 40}[r.IntN(3)]; s.freezes > 0 {
+			s.processes = max(s.processes, 2) // while one stands still, another has to claim
+		}
+		s.mends, s.unitsExpire, s.mailLate = r.IntN(2) == 0, r.IntN(2) == 0, late(r.IntN(3))
+		// Nobody knows the run of a message without room for our attribute, so a run of such a job would not end.
+		if j := s.jobs[r.IntN(len(s.jobs))]; r.IntN(4) == 0 && !j.full {
+			j.deadly = bubbleStart.Add(time.Duration(r.IntN(90)) * time.Minute)
+		}
+	}
 	return s
 }
 
@@ -151,7 +174,7 @@ func (s *story) clear() {
 	s.queues, s.counts = map[job.Queue][]*message{}, map[job.Queue][]count{}
 	s.ids, s.letters = map[string][]string{}, map[string]*letter{}
 	s.schedules, s.deaths, s.handed, s.delivered = map[string]*alarm{}, map[string]int{}, map[string][]handed{}, map[string]int{}
-	s.received = map[job.Queue]soak.Moment{}
+	s.received, s.frozen = map[job.Queue]soak.Moment{}, map[string][]frozen{}
 	s.provider.clear()
 }
 
@@ -159,7 +182,7 @@ func (s *story) clear() {
 func (s *story) play() []string {
 	s.began = time.Now()
 	s.openTables()
-	s.history = soak.History{Accepted: s.provider.accepted, Created: map[string]soak.Moment{}, Entries: map[string]soak.Entry{}, Waiting: map[string]bool{}, Balances: map[string]soak.Balance{}}
+	s.history = soak.History{Accepted: s.provider.accepted, Unwanted: map[string]bool{}, Created: map[string]soak.Moment{}, Entries: map[string]soak.Entry{}, Waiting: map[string]bool{}, Balances: map[string]soak.Balance{}}
 	s.sendJobs()
 	var running sync.WaitGroup
 	for n := range s.processes {
@@ -234,8 +257,10 @@ type life struct {
 	dead  bool
 	end   context.CancelFunc
 	open  map[string]bool // messages whose strike is not cleared
-	// The process stands still from stops until goes: see stall. invoked is when its invocation began.
+	// The process stands still from stops until goes: see stall. invoked is when its invocation began. It stands still as
+	// well until ice is closed: see freeze.
 	stops, goes, invoked time.Time
+	ice                  chan struct{}
 	gone                 bool // Lambda has given up on it
 	discards             bool // a discard's process, which may delete what has not ended
 	byKey                bool // it discards a job by its key, with every message of it
@@ -279,20 +304,86 @@ func (l *life) die(at string) {
 // no property of a call, because calls that begin at one instant have no order.
 func (l *life) stall(soon time.Duration, about string) {
 	now := time.Now()
-	if now.Before(l.goes) || l.isCalm() || l.number(100, l.name, about, "stall") >= l.stalls {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.goes) || l.calm() || l.number(100, l.name, about, "stall") >= l.stalls {
 		return
 	}
 	l.stops = now.Add(time.Duration(l.number(int(soon), l.name, about, "stops")))
-	l.goes = l.stops.Add(time.Duration(l.number(int(8*time.Minute), l.name, about, "goes")))
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.goes = l.stops.Add(time.Duration(l.number(int(longestStall), l.name, about, "goes")))
 	l.tell("%s stands still from %v until %v", l.name, l.stops.Sub(l.began), l.goes.Sub(l.began))
 }
 
+// frozen is a process that stands still until ice is closed.
+type frozen struct {
+	*life
+	ice chan struct{}
+}
+
+// freeze decides by a share of a hundred whether the process, which holds the claim of a job, stands still from now on until
+// another delivery claims that job. So it goes on while its claim belongs to the other one. The caller holds the lock.
+func (l *life) freeze(key, about string, share int) {
+	now := time.Now()
+	if now.Before(l.goes) || l.dead || l.calm() || l.number(100, l.name, about, "freezes") >= share {
+		return
+	}
+	ice := make(chan struct{})
+	l.ice, l.stops, l.goes = ice, now, now.Add(longestStall)
+	l.frozen[key] = append(l.frozen[key], frozen{l, ice})
+	l.tell("%s stands still until another delivery claims %s", l.name, key)
+	time.AfterFunc(longestStall, func() { // unless nobody does
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.thaw(ice)
+	})
+}
+
+// thaw ends what freeze began. The caller holds the lock.
+func (l *life) thaw(ice chan struct{}) {
+	if l.ice != ice {
+		return // it goes on already
+	}
+	l.ice, l.goes = nil, time.Now()
+	close(ice)
+	l.tell("%s goes on", l.name)
+}
+
+// claimed lets the processes go on that wait for a claim of this job by another one: at once, or after a time in which the new
+// lease may end as well. The one that claims often stands still in its turn, so that it holds the job then. The caller holds
+// the lock.
+func (l *life) claimed(key, token string) {
+	share := l.freezes
+	for _, other := range l.frozen[key] {
+		if other.life != l {
+			share = 60
+			after := time.Duration(l.number(2, other.name, token, "waits") * l.number(int(3*time.Minute), other.name, token, "waits for"))
+			if after == 0 {
+				other.thaw(other.ice)
+				continue
+			}
+			time.AfterFunc(after, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				other.thaw(other.ice)
+			})
+		}
+	}
+	delete(l.frozen, key)
+	l.freeze(key, "claim "+token, share)
+}
+
 // still waits while the process stands still.
-func (l *life) still() {
-	if now := time.Now(); !now.Before(l.stops) && now.Before(l.goes) {
-		time.Sleep(l.goes.Sub(now))
+func (l *life) still(before string) {
+	l.mu.Lock()
+	ice, stops, goes := l.ice, l.stops, l.goes
+	l.mu.Unlock()
+	switch now := time.Now(); {
+	case ice != nil:
+		<-ice
+		// At a time of its own: the other delivery goes on with its claim just now.
+		time.Sleep(time.Duration(1 + l.number(int(2*time.Millisecond), l.name, before, "goes on")))
+	case !now.Before(stops) && now.Before(goes):
+		time.Sleep(goes.Sub(now))
 	}
 }
 
@@ -333,8 +424,8 @@ func (e *noAnswer) Error() string { return e.what + ": no answer" }
 // call makes a call to a service. apply does what the service does; it runs under the lock, at one instant. heard says
 // that the caller gets its answer.
 func (l *life) call(ctx context.Context, service, what string, apply func(heard bool)) error {
-	l.still()
-	defer l.still()
+	l.still(what)
+	defer l.still(what)
 	if ctx.Err() != nil {
 		return &noAnswer{what}
 	}
@@ -348,8 +439,11 @@ func (l *life) call(ctx context.Context, service, what string, apply func(heard 
 	}
 	// A process may stop after it has looked at its context, and before it has sent the request. A request to the provider
 	// is sent at once: no more than longestCall passes until it is there or lost.
-	if now := time.Now(); service != ofProvider && now.Before(l.stops) && !now.Add(wait).Before(l.stops) && now.Before(l.goes) && f%2 == 0 {
-		time.Sleep(l.goes.Sub(now))
+	l.mu.Lock()
+	stops, goes := l.stops, l.goes
+	l.mu.Unlock()
+	if now := time.Now(); service != ofProvider && now.Before(stops) && !now.Add(wait).Before(stops) && now.Before(goes) && f%2 == 0 {
+		time.Sleep(goes.Sub(now))
 		ctx = context.WithoutCancel(ctx)
 	}
 	timer := time.NewTimer(wait)

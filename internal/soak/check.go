@@ -40,7 +40,7 @@ const (
 
 // Check returns every broken promise that the history shows.
 func Check(h History) []Violation {
-	c := &checker{History: h, sent: map[string]Sent{}, writes: map[string][]Write{}, moves: map[string][]Move{}, dlq: map[string][]OnDLQ{}, due: map[string]int64{}}
+	c := &checker{History: h, sent: map[string]Sent{}, mended: map[Form]Sent{}, writes: map[string][]Write{}, moves: map[string][]Move{}, due: map[string]int64{}}
 	for _, s := range h.Sent {
 		if _, twice := c.sent[s.Mark]; twice || s.Mark == "" {
 			c.broken(Complete, "two messages were sent as %q", s.Mark)
@@ -56,8 +56,8 @@ func Check(h History) []Violation {
 	for _, m := range h.Moves {
 		c.moves[m.Mark] = append(c.moves[m.Mark], m)
 	}
-	for _, m := range h.DLQ {
-		c.dlq[m.Mark] = append(c.dlq[m.Mark], m)
+	for _, m := range h.Mended {
+		c.mended[m.form()] = m.Sent
 	}
 	c.unchanged()
 	c.acknowledged()
@@ -84,24 +84,34 @@ func Check(h History) []Violation {
 type checker struct {
 	History
 	sent   map[string]Sent
+	mended map[Form]Sent
 	writes map[string][]Write
 	moves  map[string][]Move
-	dlq    map[string][]OnDLQ
 	// due has the due times by key.
 	due   map[string]int64
 	found []Violation
+}
+
+func (s Sent) form() Form { return Form{s.Mark, s.Body} }
+
+// of is the message with this mark and body: as it was mended, or else as it was sent.
+func (c *checker) of(mark, body string) Sent {
+	if s, ok := c.mended[Form{mark, body}]; ok {
+		return s
+	}
+	return c.sent[mark]
 }
 
 func (c *checker) broken(r Rule, format string, args ...any) {
 	c.found = append(c.found, Violation{r, fmt.Sprintf(format, args...)})
 }
 
-// unchanged compares every sight of a message with what was sent under its mark.
+// unchanged compares every sight of a message with what was sent under its mark, or mended with an approval.
 func (c *checker) unchanged() {
 	same := func(where, mark string, got Content) {
-		s, ok := c.sent[mark]
+		s := c.of(mark, got.Body)
 		switch {
-		case !ok:
+		case s.Mark == "":
 			c.broken(Unchanged, "%s: nobody sent the message %q", where, mark)
 		case got.Body != s.Body:
 			c.broken(Unchanged, "%s: the body of %s is %q, but %q was sent", where, mark, got.Body, s.Body)
@@ -116,6 +126,9 @@ func (c *checker) unchanged() {
 	}
 	for _, m := range c.Moves {
 		same("a move to "+m.Queue, m.Mark, m.Content)
+		if s, ok := c.mended[Form{m.Mark, m.Body}]; ok && m.Ended < s.At {
+			c.broken(Unchanged, "a move to %s: the body of %s is %q at %d, but its approval was asked for at %d", m.Queue, m.Mark, m.Body, m.Ended, s.At)
+		}
 	}
 	for _, m := range c.DLQ {
 		same("the DLQ", m.Mark, m.Content)
@@ -148,7 +161,7 @@ func (c *checker) acknowledged() {
 	}
 	for _, d := range c.Deletes { // a worker may delete a message and die before its answer
 		if !answered[d.Receipt] {
-			deliveries = append(deliveries, Delivery{Mark: d.Mark, MessageID: d.MessageID, Receipt: d.Receipt})
+			deliveries = append(deliveries, Delivery{Mark: d.Mark, MessageID: d.MessageID, Receipt: d.Receipt, Content: Content{Body: c.sent[d.Mark].Body}})
 		}
 	}
 	scheduled := c.scheduled()
@@ -160,9 +173,9 @@ func (c *checker) acknowledged() {
 			}
 			at = d.Answered
 		}
-		s := c.sent[d.Mark]
+		s := c.of(d.Mark, d.Body)
 		between := func(began, ended Moment) bool { return began >= created[d.MessageID] && ended < at }
-		if slices.ContainsFunc(c.moves[d.Mark], func(m Move) bool { return between(m.Began, m.Ended) }) ||
+		if slices.ContainsFunc(c.moves[d.Mark], func(m Move) bool { return m.Body == d.Body && between(m.Began, m.Ended) }) ||
 			slices.ContainsFunc(scheduled[s.job()], func(s Schedule) bool { return between(s.Began, s.Ended) }) {
 			continue
 		}
@@ -184,7 +197,7 @@ func (s Sent) job() jobOf { return jobOf{s.Key, s.Digest} }
 func (c *checker) scheduled() map[jobOf][]Schedule {
 	of := map[jobOf][]Schedule{}
 	for _, s := range c.Schedules {
-		of[c.sent[s.Mark].job()] = append(of[c.sent[s.Mark].job()], s)
+		of[c.of(s.Mark, s.Body).job()] = append(of[c.of(s.Mark, s.Body).job()], s)
 	}
 	return of
 }
@@ -239,6 +252,8 @@ func (c *checker) provider() {
 		switch n := c.Accepted[e.ProviderKey]; {
 		case e.Final && strings.HasPrefix(e.Outcome, "sent") && n != 1: // also if people decided that: they say the truth
 			c.broken(Once, "%s is %s, but the provider accepted %d", key, e.Outcome, n)
+		case c.Unwanted[key] && (e.Outcome == "discarded" || e.Outcome == "dropped, decided by hand"):
+			// The request was accepted after people had asked, and these outcomes say nothing about it.
 		case e.Final && !strings.HasPrefix(e.Outcome, "sent") && n > 0:
 			c.broken(Once, "%s ended as %s, but the provider accepted %d", key, e.Outcome, n)
 		}
@@ -250,16 +265,42 @@ func (c *checker) provider() {
 	}
 }
 
-// ends checks that every message led somewhere.
+// ends checks that every message led somewhere. A message that was sent on with a mended body led to that one, and so did its
+// copies. If another message of the job was mended, a run may have removed copies before, and one of them is on the DLQ.
 func (c *checker) ends() {
 	scheduled := c.scheduled()
-	for _, s := range c.Sent {
+	seen, onDLQ, replaced, copied := map[Form]bool{}, map[Form]bool{}, map[Form]bool{}, map[jobOf]bool{}
+	for _, d := range c.Deliveries {
+		seen[Form{d.Mark, d.Body}] = true
+	}
+	for _, m := range c.Moves {
+		seen[Form{m.Mark, m.Body}] = true
+	}
+	jobs, renewed := map[jobOf]bool{}, map[string]bool{}
+	for _, m := range c.DLQ {
+		onDLQ[Form{m.Mark, m.Body}] = true
+		jobs[c.of(m.Mark, m.Body).job()] = true
+	}
+	all := slices.Clone(c.Sent)
+	for _, m := range c.Mended {
+		if seen[m.form()] {
+			all = append(all, m.Sent)
+			replaced[Form{m.Mark, m.Of}] = true
+			renewed[m.Key] = true
+			copied[c.of(m.Mark, m.Of).job()] = true
+		}
+	}
+	for _, s := range all {
 		e, ok := c.Entries[s.Key]
-		there := len(c.dlq[s.Mark]) > 0 ||
-			s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(copied Schedule) bool { return len(c.dlq[copied.Mark]) > 0 })
+		// A copy that met a schedule ends with the schedule's message.
+		ended := func(with func(Form) bool) bool {
+			return with(s.form()) || s.Key != "" && slices.ContainsFunc(scheduled[s.job()], func(met Schedule) bool { return with(c.of(met.Mark, met.Body).form()) })
+		}
 		switch {
-		case there:
-		case slices.Contains(c.Discarded, s.Mark): // as people wanted
+		case ended(func(f Form) bool { return onDLQ[f] }):
+		case ended(func(f Form) bool { return slices.Contains(c.Discarded, f) }): // as people wanted
+		case replaced[s.form()], s.Key != "" && copied[s.job()]:
+		case renewed[s.Key] && jobs[s.job()]:
 		case c.Waiting[s.Mark] && !e.Final:
 		case s.Key == "" || !ok:
 			c.broken(OneEnd, "message %s (%q) is nowhere", s.Mark, s.Key)
@@ -278,7 +319,7 @@ func (c *checker) ends() {
 func (c *checker) joined() {
 	isolations := map[string]bool{}
 	for _, m := range c.DLQ {
-		s := c.sent[m.Mark]
+		s := c.of(m.Mark, m.Body)
 		if m.Class == "crashed" && !s.Poison {
 			c.broken(Innocent, "message %s of %s is on the DLQ as crashed", m.Mark, s.Key)
 		}
@@ -307,6 +348,9 @@ func (c *checker) runs() {
 	removed := map[string]bool{}
 	for _, mark := range c.Removed {
 		removed[c.sent[mark].Key] = true
+		for form, s := range c.mended {
+			removed[s.Key] = removed[s.Key] || form.Mark == mark
+		}
 	}
 	for _, m := range c.Moves {
 		if !m.Redriven {

@@ -6,7 +6,7 @@ import (
 )
 
 // good is a history that keeps every promise: one hold, one reminder, one job on the DLQ, one that is malformed,
-// and one that waits for its schedule.
+// one that waits for its schedule, and one that was mended.
 func good() History {
 	content := func(mark, body string) Content {
 		return Content{Body: body, Attributes: map[string]string{"mark": "String/" + mark}}
@@ -18,18 +18,23 @@ func good() History {
 			{Mark: "3", MessageID: "m3", At: 3, Content: content("3", "missing"), Key: "hold/3", Digest: "d3"},
 			{Mark: "4", MessageID: "m4", At: 4, Content: content("4", "{")},
 			{Mark: "5", MessageID: "m5", At: 5, Content: content("5", "far"), Key: "hold/5", Digest: "d5"},
+			{Mark: "6", MessageID: "m6", At: 6, Content: content("6", "[")},
 		},
+		Mended: []Mended{{Sent: Sent{Mark: "6", At: 30, Content: content("6", "mended"), Key: "hold/6", Digest: "d6"}, Of: "["}},
 		Writes: []Write{
 			{Key: "hold/1", Began: 10, Ended: 11, At: 950, Request: "r1", Status: "done", Final: true, Attempts: -1},
 			{Key: "reminder/2", Began: 12, Ended: 13, Request: "r2", Version: 1, Status: "running", Claims: "w1", Attempts: 0},
 			{Key: "reminder/2", Began: 16, Ended: 17, Request: "r3", Version: 2, Claims: "w2", Attempts: 1},
 			{Key: "reminder/2", Began: 18, Ended: 19, Request: "r4", Version: 3, Status: "done", Final: true, Completes: "w2", Attempts: -1},
 			{Key: "hold/3", Began: 20, Ended: 21, Request: "r5", Version: 1, Status: "isolated", Attempts: 1},
+			{Key: "hold/6", Began: 33, Ended: 34, At: 950, Request: "r6", Version: 1, Status: "done", Final: true, Attempts: -1},
 		},
 		Moves: []Move{
 			{Mark: "3", Queue: "dlq", MessageID: "m13", Content: content("3", "missing"), Began: 22, Ended: 23},
 			{Mark: "4", Queue: "dlq", MessageID: "m14", Content: content("4", "{"), Began: 22, Ended: 23},
 			{Mark: "2", Queue: "recovery", MessageID: "m12", Content: content("2", "reminder"), Began: 4, Ended: 5, Redriven: true},
+			{Mark: "6", Queue: "dlq", MessageID: "m26", Content: content("6", "["), Began: 22, Ended: 23},
+			{Mark: "6", Queue: "recovery", MessageID: "m36", Content: content("6", "mended"), Began: 31, Ended: 32, Redriven: true},
 		},
 		Schedules: []Schedule{{Mark: "5", Began: 30, Ended: 31}},
 		Deliveries: []Delivery{
@@ -39,6 +44,8 @@ func good() History {
 			{Mark: "3", MessageID: "m3", Receipt: "h4", Content: content("3", "missing"), Answered: 24, Acknowledged: true},
 			{Mark: "4", MessageID: "m4", Receipt: "h5", Content: content("4", "{"), Answered: 24, Acknowledged: true},
 			{Mark: "5", MessageID: "m5", Receipt: "h6", Content: content("5", "far"), Answered: 32, Acknowledged: true},
+			{Mark: "6", MessageID: "m6", Receipt: "h7", Content: content("6", "["), Answered: 24, Acknowledged: true},
+			{Mark: "6", MessageID: "m36", Receipt: "h10", Content: content("6", "mended"), Answered: 35, Acknowledged: true},
 		},
 		Accepted: map[string]int{"p2": 1},
 		Entries: map[string]Entry{
@@ -46,6 +53,7 @@ func good() History {
 			"reminder/2": {Status: "done", Outcome: "sent", Final: true, Digest: "d2", Attempts: 1, ProviderKey: "p2", Run: "run", Redrives: 1},
 			"hold/3":     {Status: "isolated", Isolated: true, Digest: "d3", Attempts: 1, IsolatedFirstID: "m3"},
 			"hold/5":     {Status: "pending", Digest: "d5", Scheduled: true},
+			"hold/6":     {Status: "done", Final: true, Digest: "d6"},
 		},
 		DLQ: []OnDLQ{
 			{Mark: "3", Content: content("3", "missing"), HasMemory: true, FirstID: "m3", Class: "rejected", Cause: "permanent"},
@@ -65,6 +73,51 @@ func TestAGoodHistoryIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, v := range Check(good()) {
 		t.Error(v)
+	}
+}
+
+// People may end a job, and its request is accepted before their request is served. The entry says that people ended it,
+// and nothing of the request.
+func TestAJobThatPeopleEndWhileItsRequestTravels(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []string{"discarded", "dropped, decided by hand"} {
+		h := good()
+		edit(&h, "reminder/2", func(e *Entry) { e.Status, e.Outcome = "terminal", outcome })
+		if found := Check(h); len(found) != 1 || found[0].Rule != Once {
+			t.Errorf("%s, and nobody asked for it: %v", outcome, found)
+		}
+		h.Unwanted = map[string]bool{"reminder/2": true}
+		for _, v := range Check(h) {
+			t.Errorf("%s: %v", outcome, v)
+		}
+		edit(&h, "reminder/2", func(e *Entry) { e.Outcome = "unsubscribed" })
+		if found := Check(h); len(found) != 1 || found[0].Rule != Once {
+			t.Errorf("%s, and it ended by itself: %v", outcome, found)
+		}
+	}
+}
+
+// A run removes the copies of a message, and somebody mends the last one: they end with it.
+func TestACopyEndsWithTheMendedMessage(t *testing.T) {
+	t.Parallel()
+	h := good()
+	for i := range h.Sent {
+		if h.Sent[i].Mark == "6" {
+			h.Sent[i].Key, h.Sent[i].Digest = "hold/6", "d0"
+		}
+	}
+	h.Sent = append(h.Sent, Sent{Mark: "7", MessageID: "m7", At: 7, Content: Content{Body: "["}, Key: "hold/6", Digest: "d0"})
+	for _, v := range Check(h) {
+		t.Error(v)
+	}
+	h.Sent[len(h.Sent)-1].Digest = "d1"
+	if found := Check(h); len(found) != 1 || found[0].Rule != OneEnd {
+		t.Errorf("with another payload: %v", found)
+	}
+	h.Sent = append(h.Sent, Sent{Mark: "8", MessageID: "m8", At: 8, Content: Content{Body: "["}, Key: "hold/6", Digest: "d1"})
+	h.DLQ = append(h.DLQ, OnDLQ{Mark: "8", Content: Content{Body: "["}, HasMemory: true, Class: "rejected", Cause: "conflict"})
+	for _, v := range Check(h) {
+		t.Errorf("with a copy on the DLQ: %v", v)
 	}
 }
 
@@ -133,7 +186,12 @@ func TestEachRuleCanBeBroken(t *testing.T) {
 		"deleted before the commit by a process that died": {AckLast, func(h *History) {
 			h.Deletes = []Delete{{Receipt: "h9", Mark: "1", MessageID: "m1", Began: 10}}
 		}},
-		"a mark that was used twice": {Complete, func(h *History) { h.Sent = append(h.Sent, h.Sent[0]) }},
+		"a mended body that nobody approved": {Unchanged, func(h *History) { h.Mended = nil }},
+		"a mended body before its approval":  {Unchanged, func(h *History) { h.Mended[0].At = 33 }},
+		"a mended job that is lost":          {OneEnd, func(h *History) { delete(h.Entries, "hold/6") }},
+		"a mended job with another payload":  {OneEnd, func(h *History) { edit(h, "hold/6", func(e *Entry) { e.Digest = "d7" }) }},
+		"a mended message that was not sent": {OneEnd, func(h *History) { h.Moves, h.Deliveries = h.Moves[:4], h.Deliveries[:7] }},
+		"a mark that was used twice":         {Complete, func(h *History) { h.Sent = append(h.Sent, h.Sent[0]) }},
 	} {
 		h := good()
 		c.harm(&h)

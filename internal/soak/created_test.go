@@ -34,6 +34,10 @@ func TestACopyEndsWithTheScheduleThatItMet(t *testing.T) {
 	if found := Check(h); len(found) > 0 {
 		t.Errorf("broken: %v", found)
 	}
+	h.DLQ, h.Discarded = nil, []Form{{Mark: "a"}}
+	if found := Check(h); len(found) > 0 {
+		t.Errorf("broken, when people discarded that message: %v", found)
+	}
 	h.Sent[1].Digest = "another"
 	if found := Check(h); len(found) == 0 {
 		t.Error("a message with another payload is not in that schedule, and nothing is broken")

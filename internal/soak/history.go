@@ -15,13 +15,16 @@ type Moment int64
 // History is everything that was seen.
 type History struct {
 	Sent       []Sent
+	Mended     []Mended
 	Deliveries []Delivery
 	Deletes    []Delete
 	Moves      []Move
 	// Removed are the marks of the messages that redrives deleted from the DLQ.
 	Removed []string
-	// Discarded are the marks of the messages that a discard deleted from the DLQ.
-	Discarded []string
+	// Discarded are the messages that a discard deleted from the DLQ.
+	Discarded []Form
+	// Unwanted are by key the jobs that people asked to end when the provider had accepted nothing yet.
+	Unwanted  map[string]bool
 	Schedules []Schedule
 	Writes    []Write
 	// Seen has by key the first moment at which an answer had shown the worker that the entry is final. A commit may be
@@ -47,6 +50,9 @@ type History struct {
 	Thrown []Window
 }
 
+// Form is a message with one of its bodies.
+type Form struct{ Mark, Body string }
+
 // Content is what a message's sender gave it. Attributes holds the sender's attributes, each as type and value.
 type Content struct {
 	Body       string
@@ -71,6 +77,14 @@ type Sent struct {
 	MayExpire bool
 	// Due is the first moment at which the job may end, in milliseconds since 1970; 0 if it may at once.
 	Due int64
+}
+
+// Mended is a message with another body that somebody approved, under the mark of the message that it replaces. At is when
+// the approval was asked for.
+type Mended struct {
+	Sent
+	// Of is the body that it replaces.
+	Of string
 }
 
 // Delivery is a message that an invocation got and answered.
@@ -100,9 +114,10 @@ type Move struct {
 // Window is a time between two events.
 type Window struct{ From, Until Moment }
 
-// Schedule is a confirmed creation, or a sight, of a schedule that holds a message.
+// Schedule is a confirmed creation, or a sight, of a schedule that holds a message. Body may be empty unless the message was
+// mended.
 type Schedule struct {
-	Mark         string
+	Mark, Body   string
 	Began, Ended Moment
 }
 

@@ -142,7 +142,7 @@ func (r *recorder) schedule(body []byte, began, ended Moment) {
 	if at := strings.Index(in.Target.Input, "mark-"); at >= 0 {
 		mark := in.Target.Input[at:]
 		mark = mark[:strings.IndexFunc(mark, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })]
-		r.Schedules = append(r.Schedules, Schedule{mark, began, ended})
+		r.Schedules = append(r.Schedules, Schedule{Mark: mark, Began: began, Ended: ended})
 	}
 }
 

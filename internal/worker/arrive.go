@@ -109,7 +109,7 @@ func (h *Handler) isolateAlone(s *step, f *job.Failure, cause job.Cause) {
 		cause = job.CauseOf(f.Class)
 	}
 	m := s.memory()
-	m.Class, m.Cause, m.Error, m.At = f.Class, cause, f.Error(), h.now().UTC()
+	m.Key, m.Class, m.Cause, m.Error, m.At = "", f.Class, cause, f.Error(), h.now().UTC()
 	m.Fingerprint = job.Fingerprint(job.SafeText(m.Error))
 	s.class, s.cause, s.err = m.Class, cause, f
 	s.hand(job.DLQ, job.Isolated, m, 0)

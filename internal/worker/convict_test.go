@@ -49,6 +49,78 @@ func TestAConvictWithoutANameIsIsolatedByItsMessageAlone(t *testing.T) {
 	}
 }
 
+// Reading the payload of a job kills the process, so no strike names the job. The run that sent it did, or its earlier
+// conviction. That counts for the entry that this run has opened, or that is isolated as crashed.
+func TestAConvictWithoutANameIsKnownByItsMessage(t *testing.T) {
+	opened := ledger.Entry{Key: "test/1", Status: ledger.Pending, Digest: "1:aa", Redrives: 1, Run: "run-1", Version: 4}
+	sent := job.Memory{Key: "test/1", Run: "run-1", Redrives: 1}
+	for name, c := range map[string]struct {
+		change func(*ledger.Entry, *job.Memory)
+		known  bool
+	}{
+		"sent by the run": {func(*ledger.Entry, *job.Memory) {}, true},
+		"isolated by this delivery, and not handed over": {func(e *ledger.Entry, _ *job.Memory) {
+			e.Status, e.LastClass, e.Cause, e.IsolatedMessageID, e.IsolatedFirstID, e.IsolatedAt = ledger.Isolated, job.Crashed, job.CauseCrash, "m1", "m1", t0
+		}, true},
+		"put back by hand after its conviction": {func(e *ledger.Entry, m *job.Memory) {
+			e.Status, e.LastClass, e.Cause, e.IsolatedMessageID, e.IsolatedFirstID, e.IsolatedAt, e.Run = ledger.Isolated, job.Crashed, job.CauseCrash, "m0", "m0", t0.Add(-2*time.Hour), ""
+			*m = job.Memory{Key: "test/1", MessageID: "m0", Class: job.Crashed, Cause: job.CauseCrash, At: t0.Add(-2 * time.Hour), Redrives: 1}
+		}, true},
+		"the key of a job that was isolated for something else": {func(e *ledger.Entry, m *job.Memory) {
+			e.Status, e.LastClass, e.Cause, e.Run = ledger.Isolated, job.Transient, job.CauseAttempts, ""
+			*m = job.Memory{Key: "test/1", Class: job.Crashed, Cause: job.CauseCrash, Redrives: 1}
+		}, false},
+		"opened by another run":        {func(e *ledger.Entry, _ *job.Memory) { e.Run = "run-2" }, false},
+		"put back by hand since":       {func(e *ledger.Entry, _ *job.Memory) { e.Run, e.Redrives = "", 2 }, false},
+		"no run in the attribute":      {func(e *ledger.Entry, m *job.Memory) { e.Run, m.Run = "", "" }, false},
+		"a key that no job can have":   {func(_ *ledger.Entry, m *job.Memory) { m.Key = "test" }, false},
+		"the key of a job that is new": {func(_ *ledger.Entry, m *job.Memory) { m.Key = "test/2" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, r := struck(t, t0.Add(-time.Hour))
+			b.unreadable()
+			before, memory := opened, sent
+			c.change(&before, &memory)
+			b.ledger.entries["test/1"] = before
+			a, err := memory.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: a.Type, StringValue: &a.String}}
+			b.one(r)
+			m := b.last(job.DLQ, 1).Message.Memory
+			equal(b, m.Class, job.Crashed, "the memory's class")
+			e := b.ledger.entries["test/1"]
+			if !c.known {
+				equal(b, m.Key, "", "the memory's key")
+				if !reflect.DeepEqual(e, before) {
+					t.Errorf("the entry is\n%+v\nwas\n%+v", e, before)
+				}
+				equal(b, len(b.ledger.entries), 1, "the number of entries")
+				return
+			}
+			equal(b, m.Key, "test/1", "the memory's key")
+			equal(b, e.Status, ledger.Isolated, "the entry's status")
+			equal(b, e.LastClass, job.Crashed, "the entry's class")
+			equal(b, e.Digest, "1:aa", "the entry's digest")
+		})
+	}
+}
+
+// A message of a run names its job also after an attempt that failed.
+func TestARetriedMessageOfARunKeepsItsName(t *testing.T) {
+	b := newBench(t)
+	b.run = fails(job.Transient, 0)
+	r := b.record("m1", body("1"))
+	a, err := job.Memory{Key: "test/1", Run: "run-1", Redrives: 1}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.MessageAttributes = map[string]events.SQSMessageAttribute{job.MemoryAttribute: {DataType: a.Type, StringValue: &a.String}}
+	b.one(r)
+	equal(b, b.last(job.Recovery, 1).Message.Memory.Key, "test/1", "the memory's key")
+}
+
 // A job that was redriven kills the process again. Its entry says so, and the run can see it.
 func TestAConvictWithANameIsolatesItsEntry(t *testing.T) {
 	for name, before := range map[string]ledger.Entry{

@@ -105,22 +105,35 @@ func (h *Handler) name(ctx context.Context, s *step) bool {
 	return true
 }
 
+// errNotItsJob: the message of a convict names a job that is not its own.
+var errNotItsJob = errors.New("the job is not open by the message's run, and not isolated as crashed")
+
 // convict isolates a delivery whose job kills the process. None of the kind's code runs, since it may be the code that
-// kills. The job's key is kept beside its strikes. If no delivery has got as far as reading the payload, there is no
-// key, and the message is the only record.
+// kills. The job's key is kept beside its strikes. If no delivery has got as far as reading the payload, the message may name
+// the job: a run that sent it has written the name, or an earlier conviction has. Otherwise the message is the only record.
 func (h *Handler) convict(ctx context.Context, s *step) {
 	if h.kinds.Known(s.Envelope.Kind) { // a sender must not be able to name metrics
 		s.read.Kind.Name = s.Envelope.Kind
 	}
 	f := &job.Failure{Class: job.Crashed, Err: fmt.Errorf("%d invocations died with this message", len(s.strikes.Ends))}
-	if s.strikes.Key == "" {
+	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
+	claimed := s.Key == ""
+	if claimed {
+		s.Key = s.Memory.Key
+		s.Subject, _ = job.SubjectOf(s.Key)
+	}
+	if s.Subject == "" {
+		s.Key = ""
 		h.isolateAlone(s, f, "")
 		return
 	}
-	s.Key, s.Subject, s.Digest = s.strikes.Key, s.strikes.Subject, s.strikes.Digest
 	ctx, cancel := h.recording(ctx)
 	defer cancel()
 	e, err := h.change(ctx, s, func(e ledger.Entry) (ledger.Entry, error) {
+		opened := e.Run != "" && e.Run == s.Memory.Run && e.Redrives == s.Memory.Redrives
+		if claimed && !opened && (e.Status != ledger.Isolated || e.LastClass != job.Crashed) {
+			return e, errNotItsJob
+		}
 		return h.config.Rules.Isolate(e, s.Delivery, f.Class, job.CauseCrash, f.Error(), h.now())
 	})
 	var notYet *ledger.NotYetError
@@ -134,6 +147,9 @@ func (h *Handler) convict(ctx context.Context, s *step) {
 	case errors.As(err, &notYet), errors.As(err, &conflict):
 		// Another delivery holds the entry's lease, and its own message still exists: the lease of this delivery ended
 		// before its strike counted. Or the entry has another payload.
+		h.isolateAlone(s, f, "")
+	case errors.Is(err, errNotItsJob):
+		s.Key, s.Subject = "", ""
 		h.isolateAlone(s, f, "")
 	default:
 		h.refused(ctx, s, e, err)
@@ -149,7 +165,7 @@ func (h *Handler) rejoin(s *step, e ledger.Entry, f *job.Failure) {
 
 // clear removes the step's own strike. While that is not confirmed, clear also tries to hand over a message
 // that is left, because that gives it a new id. It returns false when the time is over before the strike is
-// cleared. The process's next invocation then clears it.
+// cleared. The process's next invocation then clears it, or the process before it ends itself.
 func (h *Handler) clear(ctx context.Context, s *step) bool {
 	if !s.struck {
 		return true
@@ -188,7 +204,7 @@ func (h *Handler) owe(s strike) {
 	h.owed = append(h.owed, s)
 }
 
-// clearOwed tries once to clear the strikes that earlier invocations of this process had no time to clear. Those
+// clearOwed tries once to clear the strikes that the invocations of this process had no time to clear. Those
 // invocations returned, so their strikes are no deaths.
 func (h *Handler) clearOwed(ctx context.Context) {
 	h.owedMu.Lock()

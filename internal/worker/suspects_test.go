@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -343,6 +344,27 @@ func TestAnUnclearedStrikeIsClearedByTheNextInvocation(t *testing.T) {
 	b.wantLog("strike m1", "name m1", "clear m1")
 	invoke(t.Context(), b.record("m4", body("4")))
 	b.wantLog("strike m1", "name m1", "clear m1")
+}
+
+// A process that ends itself has no next invocation. So it clears the strike after its response was sent, before it ends.
+func TestAnUnclearedStrikeIsClearedBeforeTheProcessEndsItself(t *testing.T) {
+	timed(t, func(b *bench) {
+		b.Exit = func() { b.ledger.note("exit") }
+		release := make(chan struct{})
+		defer close(release)
+		b.run = b.claims(release)
+		b.ledger.unclear = ledger.ErrUnavailable
+		ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+		defer cancel()
+		response, err := worker.New(b.Config, b.Dependencies).Invoke(ctx, events.SQSEvent{Records: []events.SQSMessage{again(b.record("m1", body("1")), 3)}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.wantLog("strike m1", "name m1", "delete m1")
+		b.ledger.unclear = nil
+		_ = response.(io.Closer).Close()
+		b.wantLog("strike m1", "name m1", "delete m1", "clear m1", "exit")
+	})
 }
 
 // A message without room for our memory is deferred without it. Its contentions are counted in the ledger, and

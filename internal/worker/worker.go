@@ -126,7 +126,13 @@ func (h *Handler) Invoke(ctx context.Context, event events.SQSEvent) (any, error
 	if err != nil {
 		return response, err
 	}
-	return &lastResponse{Reader: bytes.NewReader(body), exit: h.exit}, nil
+	return &lastResponse{Reader: bytes.NewReader(body), exit: func() {
+		// There is no next invocation that would clear them. If the time is over, Lambda ends the process first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.config.grace())
+		defer cancel()
+		h.clearOwed(ctx)
+		h.exit()
+	}}, nil
 }
 
 // lastResponse is a response after which the process ends.
