@@ -58,7 +58,7 @@ whole() { "$go" test -vet=off -p 2 -timeout 20m $(printf './%s ' $whole); }
 packages() { nice -n 10 "$go" test -vet=off -p 3 -timeout 20m $rest; }
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -vet=off -timeout 20m ./infra/...; }
 # shellcheck disable=SC2086
-watched() { nice -n 10 "$go" test -vet=off -race -timeout 20m $watched; }
+watched() { CGO_ENABLED=1 nice -n 10 "$go" test -vet=off -race -timeout 20m $watched; }
 
 echo "Testing: the whole system, every package, the CDK stack${race:+, the race detector}, beside each other; each reports when it ends."
 echo "The first time this compiles the embedded AWS and the CDK, which takes some minutes on two cores."
