@@ -215,6 +215,7 @@ func TestDiscardOfASelectionReceivesOnce(t *testing.T) {
 
 // Until its count is confirmed, a discard keeps the bodies of what its selection selects, so they are bounded.
 func TestDiscardOfASelectionOfLargeBodies(t *testing.T) {
+	thousands(t)
 	b := newBench(t)
 	for range 70 {
 		b.put(job.DLQ, job.Message{Body: strings.Repeat("x", 1<<20), Memory: job.Memory{Class: job.Invalid}})

@@ -67,6 +67,7 @@ func TestListNamesEveryMessage(t *testing.T) {
 
 // The same of a DLQ that has more messages than a plan may have and than may be hidden at a time, in a bounded number of receives.
 func TestListNamesEveryMessageOfALargeDLQ(t *testing.T) {
+	thousands(t)
 	const n, hidden = 25_000, 8_000
 	m := newMillion(n)
 	c := redrive.Config{Names: topology.NamesOf("test"), Numbers: topology.DefaultRedrive(), Unqualified: true, Rules: ledger.Rules{MaxRedrives: 3, Retention: time.Hour}}
@@ -134,6 +135,7 @@ func TestAListIsAPartWhileOthersHide(t *testing.T) {
 
 // A page is of the list that was made, also while a run holds the messages.
 func TestAPageOfAList(t *testing.T) {
+	thousands(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.many(8000)
