@@ -9,6 +9,9 @@
 #
 # make check has vetted everything, so the tests are not vetted again: that would check every dependency once more.
 #
+# Three of the packages' tests run at a time, each on one processor: on more they spend a third of their time on waking
+# each other up. Under the race detector they have all processors.
+#
 # Most of the tests' garbage is short-lived: with GOGC=400 it is collected less often, for some hundred MiB of memory.
 set -eu
 export GOGC="${GOGC:-400}"
@@ -55,7 +58,7 @@ group() {
 # shellcheck disable=SC2046,SC2086 # one word for each package
 whole() { "$go" test -vet=off -p 2 -timeout 20m $(printf './%s ' $whole); }
 # shellcheck disable=SC2086
-packages() { nice -n 10 "$go" test -vet=off -p 3 -timeout 20m $rest; }
+packages() { nice -n 10 "$go" test -vet=off -p 3 -cpu 1 -parallel 4 -timeout 20m $rest; }
 stack() { nice -n 10 "${MAKE:-make}" --no-print-directory synth && nice -n 10 "$go" test -vet=off -timeout 20m ./infra/...; }
 # shellcheck disable=SC2086
 watched() { CGO_ENABLED=1 nice -n 10 "$go" test -vet=off -race -timeout 20m $watched; }
