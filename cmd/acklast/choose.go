@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"acklast/internal/overview"
 	"acklast/internal/redrive"
 )
 
@@ -89,31 +90,54 @@ func (a *app) line() (string, error) {
 // interactive says whether a person sits at a terminal and can be asked.
 func (a *app) interactive() bool { return a.person != nil && a.person() }
 
-// chooseGroup lets a person choose a group of isolated messages for a plan.
-func (a *app) chooseGroup(ctx context.Context, g *governor) (*redrive.Filter, error) {
-	resp, err := g.ask(ctx, redrive.Request{Action: "inspect"})
-	if err == nil && resp.Run != nil {
-		err = refuse("%s", heldBy(resp.Run))
-	}
+// chooseGroup lets a person choose a group of isolated jobs for a plan. The groups come from the ledger's index, so the
+// plan's scan of the DLQ is the only one.
+func (a *app) chooseGroup(ctx context.Context, t *target) (*redrive.Filter, error) {
+	reader, err := a.overview(ctx, t, func(*overview.Config) {})
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.Groups) == 0 {
+	s, err := reader.Read(ctx)
+	if err != nil {
+		return nil, t.explain(err)
+	}
+	if s.Run != nil && s.Run.State == redrive.Active {
+		return nil, refuse("%s", heldBy(s.Run))
+	}
+	if s.IsolatedNotTold != "" {
+		say(a.stderr, "%s\n", plain(s.IsolatedNotTold))
+	}
+	jobs, groups := 0, []overview.Group{}
+	if s.Isolated != nil {
+		jobs, groups = s.Isolated.Jobs, s.Isolated.Groups
+	}
+	if n := s.DLQ.Isolated - jobs; n > 0 {
+		say(a.stderr, "%s on the DLQ without an isolated job in the ledger: \"acklast dlq\" shows what they are.\n", aboutMore(n))
+	}
+	if len(groups) == 0 {
 		return nil, refuse("nothing is isolated")
 	}
-	options := make([]string, len(resp.Groups))
-	for i, group := range resp.Groups {
-		options[i] = fmt.Sprintf("%d × %s, %s, %s: %s; a redrive would: %s", group.Count, group.Class, group.Cause, group.Kind, dash(group.Fingerprint), actionsOf(group.Actions))
+	options := make([]string, len(groups))
+	for i, group := range groups {
+		options[i] = fmt.Sprintf("%d × %s, %s, %s: %s; the newest %s", group.Count, group.Class, group.Cause, group.Kind, dash(group.Fingerprint), when(group.NewestAt, a.now()))
 	}
 	n, err := a.choose("Which group?", options)
 	if err != nil {
 		return nil, err
 	}
-	return filterOf(resp.Groups[n]), nil
+	return filterOf(groups[n]), nil
 }
 
-// filterOf selects a group of a look.
-func filterOf(group redrive.Group) *redrive.Filter {
+// aboutMore says how many messages there are, by a count that is approximate.
+func aboutMore(n int) string {
+	if n == 1 {
+		return "About 1 more message is"
+	}
+	return fmt.Sprintf("About %d more messages are", n)
+}
+
+// filterOf selects a group of isolated jobs.
+func filterOf(group overview.Group) *redrive.Filter {
 	f := &redrive.Filter{Kinds: []string{group.Kind}}
 	f.Classes = append(f.Classes, group.Class)
 	if group.Fingerprint != "" {

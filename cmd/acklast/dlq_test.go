@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"acklast/internal/awsclient"
+	"acklast/internal/job"
 	"acklast/internal/local"
 	"acklast/internal/redrive"
 	"acklast/internal/topology"
@@ -64,6 +67,50 @@ func TestAPartOfAList(t *testing.T) {
 	}
 }
 
+// chooseGroup lets a person at a terminal choose what a plan without a selection takes.
+func (c *cli) chooseGroup(typed string) (f *redrive.Filter, said string, err error) {
+	c.t.Helper()
+	var stderr strings.Builder
+	a := &app{stdin: strings.NewReader(typed), stdout: io.Discard, stderr: &stderr, now: time.Now, getenv: func(name string) string { return c.env[name] },
+		stack: c.stack, endpoint: c.env["AWS_ENDPOINT_URL"], person: func() bool { return true }}
+	g, err := a.govern(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f, err = a.chooseGroup(c.t.Context(), g.target)
+	return f, stderr.String(), err
+}
+
+// The groups from which a person chooses come from the ledger, so the plan of the choice is the only scan of the DLQ. The DLQ's
+// other messages are counted.
+func TestTheGroupsForAPlanReceiveNothing(t *testing.T) {
+	c, aws := governed(t)
+	if _, _, err := c.chooseGroup("1\n"); err == nil || !strings.Contains(err.Error(), "nothing is isolated") {
+		t.Errorf("an empty stack: %v", err)
+	}
+	failed := &job.Failure{Class: job.Rejected, Err: errors.New("order 17 is missing")}
+	_, e := write(t, aws, fail(failed, time.Now()))
+	queue := aws.QueueURLs().DLQ
+	for _, body := range []string{expiry("r-1"), "{"} {
+		if _, err := sqsClient(aws).SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &queue, MessageBody: &body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, said, err := c.chooseGroup("1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&redrive.Filter{Kinds: []string{"reservation.expire"}, Classes: []job.Class{job.Rejected}, Fingerprints: []string{e.Fingerprint}}); !reflect.DeepEqual(f, want) {
+		t.Errorf("chosen is %+v, want %+v", f, want)
+	}
+	contains(t, said, "1 × rejected", "reservation.expire", e.Fingerprint, "About 1 more message is on the DLQ", "acklast dlq")
+	for _, m := range received(t, aws, job.DLQ) {
+		if m.ReceiveCount != 1 {
+			t.Errorf("%s was received %d times before", m.ID, m.ReceiveCount-1)
+		}
+	}
+}
+
 // While a run goes on, whatever looks says which run holds the DLQ and what to do, and blames nobody else.
 func TestALookDuringARunNamesTheRun(t *testing.T) {
 	c, aws := governed(t)
@@ -93,15 +140,8 @@ func TestALookDuringARunNamesTheRun(t *testing.T) {
 	} {
 		c.refused(exitRefused, []string{someRun + " is going on"}, args...)
 	}
-	// On a terminal a plan without a selection looks first.
-	var out, err strings.Builder
-	a := &app{stdin: strings.NewReader("1\n"), stdout: &out, stderr: &err, now: time.Now, getenv: func(name string) string { return c.env[name] },
-		stack: c.stack, endpoint: c.env["AWS_ENDPOINT_URL"], person: func() bool { return true }}
-	g, failed := a.govern(t.Context())
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	_, failed = a.chooseGroup(t.Context(), g)
+	// So does a plan without a selection on a terminal, before it asks.
+	_, _, failed := c.chooseGroup("1\n")
 	contains(t, fmt.Sprint(failed), wanted...)
 	var refused *refusal
 	if !errors.As(failed, &refused) {

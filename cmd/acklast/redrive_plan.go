@@ -22,7 +22,7 @@ func newRedrivePlan(a *app) *cobra.Command {
 		Use:   "plan",
 		Short: "Freeze a selection into a plan, and say what would happen",
 		Long: `Select isolated messages, join each with its ledger entry, and freeze the selection into a plan: its answer says what a
-run would do with each message. Nothing moves. Without a selection, on a terminal, it shows the groups and lets you choose.
+run would do with each message. Nothing moves. Without a selection, on a terminal, it shows the groups of isolated jobs and lets you choose.
 The plan expires, becomes at most one run, and says whether somebody else has to approve it.`,
 		Example: `  acklast redrive plan --class transient --older-than 5m --reason 'the provider is back'`,
 		Args:    noArgs,
@@ -37,7 +37,7 @@ The plan expires, becomes at most one run, and says whether somebody else has to
 			a.announce(cmd.Context(), g.target)
 			f := s.filter()
 			if emptyFilter(f) && a.interactive() {
-				if f, err = a.chooseGroup(cmd.Context(), g); err != nil {
+				if f, err = a.chooseGroup(cmd.Context(), g.target); err != nil {
 					return err
 				}
 			}
