@@ -58,7 +58,7 @@ func (r repository) try(name string, args ...string) (string, error) {
 	// The commands' commits need an author, and must not depend on this machine's git configuration.
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
 		"GIT_AUTHOR_NAME=ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=ada", "GIT_COMMITTER_EMAIL=ada@example.com",
-		"GOPROXY=off", "GOFLAGS=-mod=mod")
+		"GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -28,7 +28,7 @@ func TestAnAdoptedCopyIsGotByAProductTeam(t *testing.T) {
 		"GIT_AUTHOR_NAME": "ada", "GIT_AUTHOR_EMAIL": "ada@example.com", "GIT_COMMITTER_NAME": "ada", "GIT_COMMITTER_EMAIL": "ada@example.com",
 		"GOPROXY": "file://" + modules + "/cache/download", "GOPRIVATE": adopted, "GOVCS": "", "GOINSECURE": "", "GONOPROXY": "",
 		"GOMODCACHE": t.TempDir(), // this machine's own keeps no trace of the copy
-		"GOFLAGS":    "-modcacherw -mod=mod", "GOSUMDB": "off", "GOWORK": "off",
+		"GOFLAGS":    os.Getenv("GOFLAGS") + " -modcacherw -mod=mod", "GOSUMDB": "off", "GOWORK": "off",
 	} {
 		t.Setenv(name, value)
 	}
